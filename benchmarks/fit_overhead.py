@@ -281,7 +281,7 @@ def report(summaries: dict[str, dict[str, Summary]], held: list[tuple[str, bool]
         "",
         f"Written by `benchmarks/fit_overhead.py`: {os.cpu_count()} cores ({platform.machine()}), Python"
         f" {platform.python_version()}, {versions}. Global batch {GLOBAL_BATCH}, float32, Adam; {repeats} runs of each"
-        f" setup, in turn; each run {EPOCHS} epochs, of which the first is not counted. Memory is the peak of one process"
+        f" setup, in turn; each run {EPOCHS} epochs, the first not counted. Memory is the peak of one process"
         " while `fit` runs.",
     ]
     for model_name, setups in summaries.items():
