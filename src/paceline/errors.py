@@ -84,7 +84,16 @@ class UserError(PacelineError):
 
 
 class ConfigError(UserError, ValueError):
-    """An argument, option, variable or file cannot be used."""
+    """An argument, option, variable or file cannot be used.
+
+    Args:
+        message: what is wrong, with which value, and what to do.
+        field: the field of the value that was being made, so that the caller can say where it came from.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class RanksDisagree(UserError):
