@@ -1,0 +1,1 @@
+"""Where data lives. Only memory so far: `arrays.py`."""
