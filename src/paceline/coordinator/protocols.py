@@ -42,6 +42,8 @@ class Report:
         state: of its open round, which is number `committed_rounds`.
         suspects: peers that did not answer it.
         reason: for people: why it came.
+        call_agreed: every member has entered `call`, so a member that does not meet is stuck and not merely busy with
+            the user's own code before the call; it decides how long it is waited for.
     """
 
     generation: int
@@ -50,6 +52,7 @@ class Report:
     state: RoundState
     suspects: tuple[WorkerIdentity, ...] = ()
     reason: str = ""
+    call_agreed: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,8 @@ class Membership(Protocol):
         group was formed yet, so that a greater number tells a restarted worker that it is late)."""
 
     def meet(self, report: Report) -> Ruling | Replay:
-        """Say where this worker stands; wait for the next group. `Replay` comes only to a worker that holds no state."""
+        """Say where this worker stands; wait for the next group. `Replay` comes only to a worker that holds no
+        state."""
 
     def record_call(self, call: int, result: bytes) -> None:
         """Tell that `call` has ended with `result`, for workers that come later. Does not wait."""
@@ -128,7 +132,8 @@ class Membership(Protocol):
         """This worker's own code raised: the job must stop and show this traceback. Waits until it was received."""
 
     def leave(self) -> None:
-        """This worker's script has ended well. Waits until it was received; then closes the connection."""
+        """This worker's script has ended well, or stopped when it was asked to. Waits until it was received; then
+        closes the connection."""
 
     def close(self) -> None:
         """Close without a word (the coordinator will notice)."""

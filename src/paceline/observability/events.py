@@ -76,6 +76,14 @@ class GroupFormed(Event):
 
 
 @dataclass(frozen=True)
+class JobPaused(Event):
+    """Fewer workers than the job needs; it goes on when enough are there."""
+
+    workers: int
+    needed: int
+
+
+@dataclass(frozen=True)
 class MemberLost(Event):
     worker: int
     incarnation: int
