@@ -54,7 +54,7 @@ class Communicator(Protocol):
     def generation(self) -> int: ...
 
     def all_reduce(self, source: np.ndarray, out: np.ndarray, *, operation: ReduceOperation = "sum") -> None:
-        """Combine `source` over all ranks into `out` (same shape and dtype). `source` is only read, and may be `out`."""
+        """Combine `source` over all ranks into `out` (same shape and dtype); `source` is only read, may be `out`."""
 
     def tree_all_reduce(self, partials: Mapping[tuple[int, int], np.ndarray], num_leaves: int, out: np.ndarray) -> None:
         """Sum `num_leaves` leaves in one fixed tree order, whatever the number of ranks.

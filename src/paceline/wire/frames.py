@@ -39,6 +39,7 @@ class Kind(enum.IntEnum):
     REFUSED = 2
     MESSAGE = 3
     DATA = 4
+    GOODBYE = 5
 
 
 @dataclass(frozen=True)

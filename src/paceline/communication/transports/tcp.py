@@ -1,0 +1,136 @@
+"""Links between hosts: frames over one TCP connection, each with a checksum, sent and received without a copy of ours.
+
+`sendmsg` gathers header and payload; `recvmsg_into` scatters them again, the payload straight into its target. Next
+file: `shared_memory.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from paceline.communication.transfer import SEGMENT_BYTES, Arrival, Consume, DuplexLink, LinkKind
+from paceline.communication.transports.polling import PollWaiter
+from paceline.errors import CorruptFrame, GenerationOver, PeerLost, ProtocolError
+from paceline.wire.channels import shut_down
+from paceline.wire.frames import HEADER_BYTES, Header, Kind, checksum, decode_header, encode_header
+from paceline.wire.waiting import READABLE, WRITABLE
+
+
+class TcpLink(DuplexLink):
+    """Frames over an authenticated, non-blocking stream socket that belongs to one generation alone."""
+
+    kind: LinkKind = "TCP"
+
+    def __init__(self, sock: socket.socket, peer: int, generation: int, waiter: PollWaiter) -> None:
+        super().__init__(peer, waiter)
+        self._socket = sock
+        self._generation = generation
+        self._closed = False
+        # Outgoing: what is left of the frame under way.
+        self._unsent: list[memoryview] = []
+        self._num_pushed = 0
+        # Incoming: the frame under way.
+        self._header_bytes = bytearray(HEADER_BYTES)
+        self._header: Header | None = None
+        self._num_arrived = 0
+        self._num_pulled = 0
+        self._scratch = memoryview(bytearray(SEGMENT_BYTES))
+
+    def push(self, piece: memoryview) -> bool:
+        if not self._unsent:
+            header = encode_header(Kind.DATA, self._generation, self._num_pushed, len(piece), checksum(piece))
+            self._unsent = [memoryview(header), piece]
+        try:
+            while self._unsent:
+                self._advance(self._socket.sendmsg(self._unsent))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise PeerLost((self.peer,), f"connection closed ({error.strerror})") from error
+        self._num_pushed += 1
+        return True
+
+    def _advance(self, num_sent: int) -> None:
+        self.bytes_sent += num_sent
+        while self._unsent and num_sent >= len(self._unsent[0]):
+            num_sent -= len(self._unsent.pop(0))
+        if num_sent:
+            self._unsent[0] = self._unsent[0][num_sent:]
+
+    def pull(self, piece: Arrival) -> bool:
+        expected = piece.num_bytes if isinstance(piece, Consume) else len(piece)
+        target = self._scratch if isinstance(piece, Consume) else piece
+        while self._header is None or self._num_arrived < HEADER_BYTES + self._header.length:
+            if not self._receive(target, expected):
+                return False
+            if self._header is None and self._num_arrived >= HEADER_BYTES:
+                self._header = self._read_header(expected)
+        payload = target[: self._header.length]
+        if checksum(payload) != self._header.checksum:
+            raise CorruptFrame(f"frame {self._num_pulled} from rank {self.peer} arrived damaged")
+        self._header = None
+        self._num_arrived = 0
+        self._num_pulled += 1
+        if isinstance(piece, Consume):
+            piece.consumer(payload)
+        return True
+
+    def _receive(self, target: memoryview, expected: int | None) -> bool:
+        """Read more of the frame under way: as much as is surely of this frame. False: nothing is there."""
+        if self._header is not None:
+            expected = self._header.length
+        arrived = self._num_arrived
+        try:
+            if arrived >= HEADER_BYTES:
+                assert expected is not None
+                count = self._socket.recv_into(target[arrived - HEADER_BYTES : expected])
+            elif expected is None:
+                count = self._socket.recv_into(memoryview(self._header_bytes)[arrived:])
+            else:
+                buffers = [memoryview(self._header_bytes)[arrived:], target[:expected]]
+                count = self._socket.recvmsg_into(buffers)[0]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise PeerLost((self.peer,), f"connection closed ({error.strerror})") from error
+        if count == 0:
+            raise PeerLost((self.peer,), "connection closed")
+        self._num_arrived += count
+        self.bytes_received += count
+        return True
+
+    def _read_header(self, expected: int | None) -> Header:
+        try:
+            header = decode_header(self._header_bytes, limit=SEGMENT_BYTES)
+        except ProtocolError as error:
+            # The handshake has shown who this is: what is no frame now is damage.
+            raise CorruptFrame(f"what rank {self.peer} sent arrived damaged: {error}") from error
+        if header.generation != self._generation or header.sequence != self._num_pulled:
+            raise CorruptFrame(
+                f"frame {header.sequence} of generation {header.generation} came from rank {self.peer} where frame "
+                f"{self._num_pulled} of generation {self._generation} was due"
+            )
+        if header.kind == Kind.GOODBYE:
+            raise GenerationOver(f"rank {self.peer} has left generation {self._generation}")
+        if expected is not None and header.length != expected:
+            raise ProtocolError(self.wrong_size(header.length, expected))
+        return header
+
+    def arm(self, *, send: bool, receive: bool) -> tuple[int, int]:
+        return self._socket.fileno(), (WRITABLE if send else 0) | (READABLE if receive else 0)
+
+    def disarm(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._unsent:
+            goodbye = encode_header(Kind.GOODBYE, self._generation, self._num_pushed, 0, checksum(b""))
+            # A courtesy: it spares the peer a wrong suspicion. The connection closes in any case.
+            with contextlib.suppress(OSError):
+                self._socket.send(goodbye)
+        shut_down(self._socket)
+        self._socket.close()
