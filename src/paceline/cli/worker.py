@@ -2,7 +2,7 @@
 
 It prepares the process (`../clusters/arrival.py`), runs the script as Python itself would, and tells the job how that
 ended: well, by an error of the script's own (whose traceback then ends the job), or because the job was stopped.
-Next file: `../training/session.py`, the worker's place in the job.
+Next file: `../training/process.py`, the worker's place in the job.
 """
 
 from __future__ import annotations
@@ -106,12 +106,13 @@ def own_traceback(error: BaseException) -> str:
 
 def _finish(termination: Termination) -> int:
     """The script has ended well: tell the job, once nothing of the script runs any more."""
-    from paceline.training.session import worker_finished
+    from paceline.training.process import worker_finished
 
     for thread in threading.enumerate():
         is_ours = thread.name.startswith("paceline")
         if thread is not threading.current_thread() and not thread.daemon and not is_ours:
             thread.join()  # as Python itself would, before it exits
+    termination.is_leaving = True
     try:
         worker_finished()
     except JobStopped as stopped:
@@ -125,12 +126,14 @@ def _finish(termination: Termination) -> int:
 
 def _fail(summary: str, trace: str, code: int) -> int:
     """The script's own failure: in this worker's log at once, on the terminal by the launcher, at the end and once."""
-    from paceline.training.session import worker_failed
+    from paceline.training.process import worker_failed
 
     sys.stdout.flush()
     _append_to_log(trace)
     try:
         worker_failed(summary, trace)
+    except JobStopped:
+        pass  # another worker's failure was first, and is the one to be shown
     except PacelineError as error:
         print(f"{trace}\npaceline: the job could not be told of this failure: {error}", file=sys.stderr)
     return code
@@ -149,5 +152,6 @@ def _append_to_log(trace: str) -> None:
 
 
 def _is_member() -> bool:
-    """Whether this process has joined the job, which then can tell it to stop."""
-    return False
+    """Whether this process has joined the job, which then can tell it to stop. Imports nothing: it serves a signal."""
+    process = sys.modules.get("paceline.training.process")
+    return process is not None and bool(process.is_started())

@@ -96,9 +96,14 @@ class Termination:
 
     Args:
         is_member: whether the coordinator can stop this process.
+
+    Attributes:
+        is_leaving: the script has ended, and the others are told.
+        is_finished: they know.
     """
 
     def __init__(self, is_member: Callable[[], bool]) -> None:
+        self.is_leaving = False
         self.is_finished = False
         self._is_member = is_member
         self._was_asked = False
@@ -111,7 +116,7 @@ class Termination:
         if os.getpid() == self._pid:  # a forked helper has this handler, but no part in the job
             if self.is_finished:
                 return
-            if self._is_member() and not self._was_asked:
+            if (self.is_leaving or self._is_member()) and not self._was_asked:
                 self._was_asked = True
                 return
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -69,9 +69,6 @@ def own_variables(inherited: Mapping[str, str], context: JobContext, place: Plac
         "PACELINE_LOG_FILE": str(log_file(context.log_directory, place.worker)),
         "PACELINE_SEED": str(spec.seed),
         "PACELINE_SETTINGS": to_json(spec.settings),
-        "PACELINE_START_TIMEOUT": f"{spec.start_timeout:g}",
-        "PACELINE_HEARTBEAT": f"{spec.heartbeat:g}",
-        "PACELINE_LOST_AFTER": f"{spec.lost_after:g}",
     }
     if spec.deterministic:
         variables["PACELINE_DETERMINISTIC"] = "1"

@@ -68,7 +68,7 @@ class Screen:
         self._surfaces = {"stdout": shared, "stderr": shared if is_shared else _Surface()}
 
     def pass_through(self, stream: Stream, data: bytes) -> list[Write]:
-        """Worker 0's own bytes. Lines that waited come after the first line's end in them."""
+        """Worker 0's own bytes. Lines that waited come after the last line's end in them."""
         if not data:
             return []
         surface = self._surfaces[stream]

@@ -117,9 +117,9 @@ class Executioner:
             return
         if kill.delay_microseconds == 0:
             kill_own_process()
-        threading.Thread(
-            target=self._kill_later, args=(kill.delay_microseconds * 1e-6,), name="paceline-fault", daemon=True
-        ).start()
+            return
+        seconds = kill.delay_microseconds * 1e-6
+        threading.Thread(target=self._kill_later, args=(seconds,), name="paceline-fault", daemon=True).start()
 
     def _kill_later(self, seconds: float) -> None:
         time.sleep(seconds)  # not a wait for anything: the delay is the fault
