@@ -1,0 +1,136 @@
+"""Callbacks in a group: all ranks run them on equal logs; those that write or print act on rank 0 alone.
+
+A callback's state is what it keeps in plain attributes (numbers, texts, lists, arrays ...): a restarted worker gets it
+from the others, so that EarlyStopping, ReduceLROnPlateau and the like stay equal everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from paceline.errors import ConfigError
+from paceline.training.codec import encode
+
+RANK_ZERO_ONLY = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard, keras.callbacks.RemoteMonitor)
+NOT_STATE = ("_model", "model", "params", "validation_data")
+
+
+class RankZeroOnly(keras.callbacks.Callback):
+    """Runs `inner` on the process that has rank 0 at the time.
+
+    When rank 0 is lost, the next one begins where it was: its `inner` is begun then, and a CSV file is appended to.
+    """
+
+    def __init__(self, inner: keras.callbacks.Callback, rank: Callable[[], int]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.async_safe = getattr(inner, "async_safe", False)  # Keras runs such callbacks beside training
+        self._rank = rank
+        self._begun = False
+        self._epoch: int | None = None
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        super().set_params(params)
+        self.inner.set_params(params)
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        self.inner.set_model(model)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_") and name not in ("on_train_begin", "on_epoch_begin"):
+            return lambda *arguments, **named: self._forward(name, *arguments, **named)
+        return super().__getattribute__(name)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._rank() == 0:
+            self._begun = True
+            self.inner.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        if self._rank() == 0:
+            self._take_over()
+            self.inner.on_epoch_begin(epoch, logs)
+
+    def _forward(self, name: str, *arguments: Any, **named: Any) -> None:
+        if self._rank() == 0:
+            if "train" in name or "epoch" in name:
+                self._take_over()
+            getattr(self.inner, name)(*arguments, **named)
+
+    def _take_over(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        if isinstance(self.inner, keras.callbacks.CSVLogger):
+            self.inner.append = True
+        self.inner.on_train_begin()
+        if self._epoch is not None:
+            self.inner.on_epoch_begin(self._epoch)
+
+
+def prepare_callbacks(
+    callbacks: Any,
+    *,
+    model: keras.Model,
+    rank: Callable[[], int],
+    verbose: Any,
+    epochs: int,
+    steps: int | None,
+    add_history: bool,
+) -> keras.callbacks.CallbackList:
+    """The user's callbacks as Keras runs them, with those that write or print confined to rank 0."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    listed = list(keras.tree.flatten(callbacks)) if callbacks else []
+    for callback in listed:
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise ConfigError(
+                "BackupAndRestore restores on one process what the others do not have: leave it out "
+                "(a killed worker takes the state from the others by itself)"
+            )
+    confined = [
+        RankZeroOnly(callback, rank)
+        if isinstance(callback, RANK_ZERO_ONLY) or getattr(callback, "rank_zero_only", False)
+        else callback
+        for callback in listed
+    ]
+    if verbose != 0 and not any(isinstance(callback, keras.callbacks.ProgbarLogger) for callback in listed):
+        confined.append(RankZeroOnly(keras.callbacks.ProgbarLogger(), rank))
+    return keras.callbacks.CallbackList(
+        confined, add_history=add_history, model=model, verbose=verbose, epochs=epochs, steps=steps
+    )
+
+
+def export_callbacks(callbacks: keras.callbacks.CallbackList) -> list[dict[str, Any]]:
+    """Each callback's plain attributes, in order."""
+    return [_plain(_state_owner(callback)) for callback in callbacks.callbacks]
+
+
+def adopt_callbacks(callbacks: keras.callbacks.CallbackList, states: Sequence[dict[str, Any]]) -> None:
+    """Take over what `export_callbacks` gave on another rank."""
+    for callback, state in zip(callbacks.callbacks, states, strict=True):
+        for name, value in state.items():
+            setattr(_state_owner(callback), name, value)
+
+
+def _state_owner(callback: Any) -> Any:
+    return callback.inner if isinstance(callback, RankZeroOnly) else callback
+
+
+def _plain(callback: Any) -> dict[str, Any]:
+    if isinstance(callback, keras.callbacks.ProgbarLogger):
+        return {}  # what the bar shows is this process's own affair
+    return {name: value for name, value in vars(callback).items() if name not in NOT_STATE and _travels(value)}
+
+
+def _travels(value: Any) -> bool:
+    try:
+        encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True

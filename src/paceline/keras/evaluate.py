@@ -1,0 +1,163 @@
+"""`evaluate` in a group, and the validation of `fit`: each rank counts metrics on its share; the sums are everyone's.
+
+A round covers a stretch of global batches, always the same ones, so that the order of summation does not depend on
+the number of workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import keras
+
+from paceline.data.protocols import GlobalBatches
+from paceline.errors import ConfigError
+from paceline.keras import seam
+from paceline.keras.callbacks import adopt_callbacks, export_callbacks, prepare_callbacks
+from paceline.keras.datasets import make_batches
+from paceline.keras.replica import Replica
+from paceline.keras.reporting import tell_sharding, to_floats
+from paceline.strategies.all_reduce import AllReduceRound
+from paceline.training.recovery import State
+from paceline.training.round import run
+
+STRETCH = 8  # global batches in a round
+
+
+class Position(Protocol):
+    """Where the evaluation stands: batches of committed rounds."""
+
+    step: int
+
+
+class EvaluateProgress:
+    """What a newcomer takes over beside the model."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.callbacks: keras.callbacks.CallbackList | None = None
+        self.callback_states: list[dict[str, Any]] = []
+
+    def export_state(self) -> State:
+        assert self.callbacks is not None
+        return State([self.step, export_callbacks(self.callbacks)])
+
+    def adopt_state(self, state: State) -> None:
+        self.step, self.callback_states = state.values
+
+
+def evaluate(
+    replica: Replica,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    sample_weight: Any = None,
+    steps: int | None = None,
+    callbacks: Any = None,
+    return_dict: bool = False,
+) -> Any:
+    """Evaluate, as `keras.Model.evaluate`. Every rank passes the same arguments and gets the same results."""
+    replica.check("evaluate")
+    batches = make_batches(
+        x,
+        y,
+        sample_weight,
+        batch_size=batch_size,
+        shuffle=False,
+        class_weight=None,
+        seed=replica.options.seed,
+        steps_per_epoch=steps,
+        purpose="evaluate",
+    )
+    evaluation = Evaluation(replica, batches)
+    try:
+        evaluation.prepare()
+        prepared = prepare_callbacks(
+            callbacks,
+            model=replica.model,
+            rank=replica.rank,
+            verbose=verbose,
+            epochs=1,
+            steps=batches.steps_per_epoch,
+            add_history=False,
+        )
+        progress = EvaluateProgress()
+        progress.callbacks = prepared
+        opened = replica.calls.open("evaluate", evaluation.describe(), progress=progress)
+        if opened.replayed:
+            logs = opened.result
+        else:
+            tell_sharding("evaluate", batches, evaluation.microbatch, replica.session)
+            if opened.resumed:
+                adopt_callbacks(prepared, progress.callback_states)
+            logs = to_floats(evaluation.run(prepared, progress, entering=not opened.resumed))
+            replica.calls.close(logs)
+        return logs if return_dict else seam.metrics_in_order(replica.model, logs)
+    finally:
+        evaluation.close()
+
+
+class Evaluation:
+    """The rounds of one evaluation; `fit` runs it again after each epoch."""
+
+    def __init__(self, replica: Replica, batches: GlobalBatches) -> None:
+        self._replica = replica
+        self._model = replica.model
+        self._batches = batches
+        self.microbatch = 0
+
+    def signature(self) -> str:
+        return self._batches.signature()
+
+    def describe(self) -> dict[str, str]:
+        return {"data": self.signature(), "layout": self._program.layout.digest, **self._replica.describe()}
+
+    def prepare(self) -> None:
+        """The slow part, alone."""
+        self._batches.begin_epoch(0)
+        first = self._batches.batch(0)
+        if first is None or first.num_samples == 0:
+            raise ConfigError("evaluate was given no data: the first batch is empty")
+        self.microbatch = self._replica.microbatch_for(first.num_samples)
+        self._program = self._replica.program(training=False)
+        self._program.prepare(first.take(0, min(self.microbatch, first.num_samples)))
+
+    def run(self, callbacks: keras.callbacks.CallbackList, position: Position, *, entering: bool) -> dict[str, Any]:
+        """Evaluate from `position` on. Returns the model's metrics; changes them alike on all ranks."""
+        self._model.stop_evaluating = False
+        callbacks.on_test_begin()
+        if entering:
+            self._model.reset_metrics()
+        self._batches.begin_epoch(0, position.step)
+        while (stretch := self._next_stretch(position.step)) and not self._model.stop_evaluating:
+            for number in range(len(stretch)):
+                callbacks.on_test_batch_begin(position.step + number)
+            activity = AllReduceRound(
+                self._program,
+                stretch,
+                name="evaluate",
+                step=None,
+                microbatch=self.microbatch,
+                salt=(position.step,),
+                reduction=self._replica.reduction,
+            )
+            run(self._replica.session, activity)
+            for number in range(len(stretch)):
+                callbacks.on_test_batch_end(position.step + number, self._program.logs)
+            position.step += len(stretch)
+        logs = dict(self._model.get_metrics_result())
+        callbacks.on_test_end(logs)
+        return logs
+
+    def close(self) -> None:
+        self._batches.close()
+
+    def _next_stretch(self, step: int) -> list[Any]:
+        batches = (self._batches.batch(number) for number in range(step, step + STRETCH))
+        stretch = []
+        for batch in batches:
+            if batch is None:
+                break
+            stretch.append(batch)
+        return stretch

@@ -1,0 +1,237 @@
+"""The script's calls (`fit`, `evaluate`, `allreduce` ...), numbered in the order in which every rank makes them.
+
+A call begins with an agreement: the ranks compare what they are about to do, and a difference is told to all of them in
+one table instead of hanging. A worker that was restarted runs the script from its top: calls that have ended without
+it return their recorded results, and the call that is under way takes it in, with the others' state.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.communication.protocols import Communicator
+from paceline.coordinator.protocols import Replay
+from paceline.errors import CommunicationError, RanksDisagree, UserError
+from paceline.observability.events import MemberJoined, emit
+from paceline.strategies.protocols import Ballot
+from paceline.training.codec import decode, encode
+from paceline.training.recovery import Recoverable, State, transfer
+from paceline.training.round import run
+from paceline.training.session import Session
+from paceline.types import Group
+from paceline.wire.frames import checksum
+
+logger = logging.getLogger("paceline.training")
+
+Description = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class OpenedCall:
+    """How a call begins on this worker.
+
+    Attributes:
+        replayed: the call has ended without this worker; `result` is what it returned.
+        resumed: the call is under way; the progress that was handed to `open` holds where it stands.
+    """
+
+    replayed: bool = False
+    resumed: bool = False
+    result: Any = None
+
+
+class Calls:
+    """The calls of one session, and the state that newcomers take over.
+
+    `parts` are the distributed models; a call under way adds its own progress.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.parts: list[Recoverable] = []
+        self._progress: Recoverable | None = None
+        self._running = False
+        session.admit = self._admit
+
+    def open(self, kind: str, description: Description, *, progress: Recoverable | None = None) -> OpenedCall:
+        """Begin the next call, together. `progress` tells newcomers where the call stands.
+
+        Raises `RanksDisagree` on every rank when the descriptions differ.
+        """
+        self._progress, self._running = progress, False
+        if self.session.late and not self.session.holds_state:
+            opened = self._catch_up(kind)
+            if opened.replayed or opened.resumed:
+                return opened
+        agreement = Agreement(kind, {"call": f"{kind}, number {self.session.call}", **description}, self._digest())
+        run(self.session, agreement)
+        agreement.raise_if_different()
+        if agreement.states_differ:
+            run(self.session, TakeStateOfRankZero(self))
+        self._running = True
+        return OpenedCall()
+
+    def close(self, result: Any = None) -> None:
+        """End the call with `result` (see `codec.py`), which workers that come later get instead of running it."""
+        self.session.membership.record_call(self.session.call, encode(result))
+        self.session.call += 1
+        self._progress, self._running = None, False
+
+    # ------------------------------------------------------------------------------------------------------ newcomers
+
+    def _catch_up(self, kind: str) -> OpenedCall:
+        while True:
+            answer = self.session.meet_as_newcomer()
+            if isinstance(answer, Replay):
+                number = self.session.call
+                if answer.result is None:
+                    raise UserError(
+                        f"call {number} ({kind}) ended while this worker was away, and its result was too large to be "
+                        "kept; this worker cannot take part again"
+                    )
+                self.session.call += 1
+                return OpenedCall(replayed=True, result=decode(answer.result))
+            try:
+                self.session.form_group()
+            except CommunicationError as lost:
+                logger.info("taking over the state failed (%s); asking again", lost)
+                continue
+            return OpenedCall(resumed=self._running)
+
+    def _admit(self, group: Group, communicator: Communicator) -> None:
+        """Hand the state to the group's newcomers. All members call this, at the same point of the same call."""
+        began = time.monotonic()
+        newcomers = [rank for rank, member in enumerate(group.members) if member.identity in group.newcomers]
+        donors = [rank for rank in range(group.size) if rank not in newcomers]
+        own = self.export() if communicator.rank in donors else None
+        state = transfer(communicator, donors=donors, receivers=newcomers, state=own)
+        if state is not None:
+            self.adopt(state)
+        elif communicator.rank == donors[0]:
+            assert own is not None
+            for rank in newcomers:
+                self._tell_joined(group, rank, time.monotonic() - began, own.num_bytes)
+
+    def _tell_joined(self, group: Group, rank: int, seconds: float, state_bytes: int) -> None:
+        identity = group.members[rank].identity
+        event = MemberJoined(identity.worker, identity.incarnation, group.generation, seconds, state_bytes)
+        emit(event)
+        self.session.membership.report_event(event)
+
+    # ---------------------------------------------------------------------------------------------------------- state
+
+    def export(self) -> State:
+        """Everything that a newcomer needs: models, the call's progress, and how far the job is."""
+        parts = self.parts + ([self._progress] if self._progress is not None else [])
+        states = [part.export_state() for part in parts]
+        values = {
+            "round": self.session.round,
+            "running": self._running,
+            "parts": [(state.values, len(state.arrays)) for state in states],
+        }
+        return State(values, tuple(array for state in states for array in state.arrays))
+
+    def adopt(self, state: State) -> None:
+        parts = self.parts + ([self._progress] if self._progress is not None else [])
+        entries = state.values["parts"]
+        if len(entries) != len(parts):
+            raise RanksDisagree(
+                f"this worker has {len(parts)} distributed models and calls under way where the others have "
+                f"{len(entries)}: its script took another path"
+            )
+        offset = 0
+        for part, (values, count) in zip(parts, entries, strict=True):
+            part.adopt_state(State(values, state.arrays[offset : offset + count]))
+            offset += count
+        self._running = state.values["running"]
+        self.session.round = state.values["round"]
+
+    def _digest(self) -> str:
+        digests = [part.export_state().digest() for part in self.parts]
+        return checksum(encode(digests)).to_bytes(8, "little").hex()
+
+
+class Agreement:
+    """The round that opens a call: every rank's description, compared by all."""
+
+    step = None
+    samples = 0
+
+    def __init__(self, kind: str, description: Description, state_digest: str) -> None:
+        self.name = kind
+        self._own = encode((dict(description), state_digest))
+        self._descriptions: list[Description] = []
+        self.states_differ = False
+
+    def work(self, group: Group, rank: int, communicator: Communicator) -> bytes:
+        return self._own
+
+    def talk(self, work: bytes, communicator: Communicator) -> list[bytes]:
+        return communicator.all_gather_bytes(work)
+
+    def ballot(self, work: bytes, proposal: list[bytes]) -> Ballot:
+        return Ballot(digest=checksum(b"".join(proposal)))
+
+    def change(self, proposal: list[bytes]) -> None:
+        answers = [decode(payload) for payload in proposal]
+        self._descriptions = [description for description, _ in answers]
+        self.states_differ = len({digest for _, digest in answers}) > 1
+
+    def raise_if_different(self) -> None:
+        rows = differences(self._descriptions)
+        if rows:
+            raise RanksDisagree("the ranks do not agree on what to do:\n" + render_table(rows))
+
+
+class TakeStateOfRankZero:
+    """The round that makes all ranks' models equal to rank 0's."""
+
+    name = "broadcast state"
+    step = None
+    samples = 0
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def work(self, group: Group, rank: int, communicator: Communicator) -> State | None:
+        return self._calls.export() if rank == 0 else None
+
+    def talk(self, work: State | None, communicator: Communicator) -> State | None:
+        return transfer(communicator, donors=[0], receivers=range(1, communicator.size), state=work)
+
+    def ballot(self, work: State | None, proposal: State | None) -> Ballot:
+        state = proposal or work
+        assert state is not None
+        return Ballot(digest=state.digest())
+
+    def change(self, proposal: State | None) -> None:
+        if proposal is not None:
+            self._calls.adopt(proposal)
+
+
+def differences(descriptions: Sequence[Description]) -> list[list[str]]:
+    """Rows [what, rank 0's, rank 1's, ...] for each line in which the descriptions differ."""
+    rows = []
+    keys = list(dict.fromkeys(key for description in descriptions for key in description))
+    for key in keys:
+        columns = [description.get(key, "").split("\n") for description in descriptions]
+        for line in range(max(map(len, columns))):
+            cells = [column[line] if line < len(column) else "-" for column in columns]
+            if len(set(cells)) > 1:
+                rows.append([f"{key} {line + 1}" if max(map(len, columns)) > 1 else key, *cells])
+    return rows
+
+
+def render_table(rows: Sequence[Sequence[str]], *, max_rows: int = 20) -> str:
+    """A plain table with a head line of ranks."""
+    head = ["", *(f"rank {rank}" for rank in range(len(rows[0]) - 1))]
+    shown = [head, *rows[:max_rows]]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    if len(rows) > max_rows:
+        lines.append(f"... and {len(rows) - max_rows} more lines")
+    return "\n".join(lines)
