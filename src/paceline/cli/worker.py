@@ -106,15 +106,15 @@ def own_traceback(error: BaseException) -> str:
 
 def _finish(termination: Termination) -> int:
     """The script has ended well: tell the job, once nothing of the script runs any more."""
-    from paceline.training.process import worker_finished
-
     for thread in threading.enumerate():
         is_ours = thread.name.startswith("paceline")
         if thread is not threading.current_thread() and not thread.daemon and not is_ours:
             thread.join()  # as Python itself would, before it exits
     termination.is_leaving = True
+    process = sys.modules.get("paceline.training.process")
     try:
-        worker_finished()
+        if process is not None:  # else the script has used nothing of the job, and its exit code says it all
+            process.worker_finished()
     except JobStopped as stopped:
         return stopped.exit_code
     except PacelineError as error:
@@ -136,6 +136,9 @@ def _fail(summary: str, trace: str, code: int) -> int:
         pass  # another worker's failure was first, and is the one to be shown
     except PacelineError as error:
         print(f"{trace}\npaceline: the job could not be told of this failure: {error}", file=sys.stderr)
+    except BaseException:
+        print(trace, file=sys.stderr)  # whatever is wrong with us, the user's error is shown
+        raise
     return code
 
 

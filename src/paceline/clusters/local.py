@@ -114,12 +114,12 @@ async def _run(job: LocalJob, output: Output, narrator: Narrator, guard: Guard, 
             plan = HostPlan(context, job.places, sys.executable, os.environ, terminals=_terminals())
             agent = Agent(plan, link, output, guard, RestartRules(max_restarts=spec.max_restarts))
             with Interruptions(server, agent, output.say, narrator.fall_silent, grace_seconds=spec.grace):
-                return await _until_ended(server, agent)
+                return await _until_ended(server, agent, narrator)
         finally:
             await link.close()
 
 
-async def _until_ended(server: CoordinatorServer, agent: Agent) -> Outcome:
+async def _until_ended(server: CoordinatorServer, agent: Agent, narrator: Narrator) -> Outcome:
     running = asyncio.create_task(agent.run())
     ending = asyncio.create_task(server.outcome())
     try:
@@ -129,6 +129,7 @@ async def _until_ended(server: CoordinatorServer, agent: Agent) -> Outcome:
             outcome = await asyncio.wait_for(ending, SETTLE_SECONDS)
         else:
             outcome = await ending
+            narrator.fall_silent()
             agent.end()
             await running
         return outcome
@@ -153,7 +154,7 @@ class Narrator:
         self._summary = fold(self._summary, event)
 
     def fall_silent(self) -> None:
-        """The job is being stopped: how each process ends is no news."""
+        """The job is ending: how each process goes is no news."""
         self._is_silent = True
 
 

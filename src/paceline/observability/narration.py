@@ -19,6 +19,9 @@ from paceline.observability.events import (
 from paceline.observability.summary import JobSummary
 
 
+CONNECTION_CLOSED = "its connection closed"  # the coordinator's words when a process has ended, most likely
+
+
 @dataclass(frozen=True)
 class Line:
     """One line for people. Warnings are shown even to those who asked for quiet."""
@@ -42,8 +45,8 @@ def narrate(event: Event, before: JobSummary) -> Line | None:
         case GroupFormed(generation, workers, _, reason):
             return Line(_group(generation, len(workers), reason, before))
         case MemberLost(worker, incarnation, _, reason):
-            if (worker, incarnation) in before.gone:
-                return None  # its end was told a moment ago
+            if (worker, incarnation) in before.gone or reason == CONNECTION_CLOSED:
+                return None  # its end was told a moment ago, or will be
             return Line(f"worker {worker} is lost: {reason}", is_warning=True)
         case MemberJoined(worker, _, _, seconds, state_bytes):
             return Line(f"worker {worker} joined after {seconds:.1f} s, with {format_bytes(state_bytes)} of state")
