@@ -16,7 +16,7 @@ Sample = tuple[Structure, Structure, Structure]
 
 
 class GlobalBatch(Protocol):
-    """The samples of one step, of which each member takes its microbatches. Valid until the next step is asked for."""
+    """The samples of one step, of which each member takes its microbatches. It stays valid as long as it lives."""
 
     @property
     def num_samples(self) -> int: ...
@@ -70,6 +70,8 @@ class GlobalBatches(Protocol):
 
         Called at each epoch's start; again in the same epoch after a fault; and in a fresh process that joins in
         mid-training, for which the epochs before are passed over (without reading them where that is possible).
+        `begin_epoch(n)` after a call that ended elsewhere leaves the data as a call of n epochs leaves it.
+        An evaluation may begin the same epoch once more, at its start: that is a new pass.
         """
 
     def batch(self, step: int) -> GlobalBatch | None:

@@ -2,8 +2,8 @@
 reads the same stream and takes its slice of each batch.
 
 What an iterator yields depends on how many were made before it (a reshuffling pipeline gives each a new order), so the
-n-th pass must be read from the n-th iterator: `Passes.open` sees to that. Only the last batch is held, which is what
-a discarded round needs. Next file: `fetching.py`, for batches that can be asked for by number.
+n-th pass must be read from the n-th iterator: `Passes.pass_over` sees to that. Only the last batch is held, which is
+what a discarded round needs. Next file: `fetching.py`, for batches that can be asked for by number.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ class Passes(Protocol):
 
     def signature(self) -> str: ...
 
+    def pass_over(self, number: int) -> None:
+        """Leave the stream as if the passes before `number` had been read. Numbers only rise."""
+
     def open(self, number: int) -> Iterator[Any]:
-        """The iterator of pass `number`, as it would be had all passes before been read. Numbers only rise, and none
-        is opened twice. A stream that cannot be begun again gives the same iterator each time."""
+        """The iterator of pass `number`, once `pass_over(number)` was called. No pass is opened twice. A stream that
+        cannot be begun again gives the same iterator each time."""
 
     def close(self) -> None: ...
 
@@ -85,6 +88,7 @@ class StreamBatches:
         self._epoch = initial_epoch  # the epoch that is being read, not begun yet at first
         self._initial_epoch = initial_epoch
         self._number = 0  # of the pass that is being read
+        self._num_extra = 0  # passes that were begun because an evaluation was run again
         self._first = 0  # batch of that pass at which the epoch began
         self._iterator: Iterator[Any] | None = None
         self._num_read = 0  # batches of the pass that were taken from the iterator
@@ -115,8 +119,10 @@ class StreamBatches:
             raise LookupError(f"epoch {epoch} has gone by: the stream is in epoch {self._epoch}")
         while self._epoch < epoch:
             self._pass_over_epoch()
-        if self._iterator is None:
-            self._iterator = self._passes.open(self._number)
+        if self._plan.restart and first_step < self._num_read - 1:
+            self._num_extra += 1
+            self._go_to_pass(self._number + 1)
+        self._passes.pass_over(self._number)
         while self._num_read < self._first + first_step and self._read():
             pass
 
@@ -154,8 +160,10 @@ class StreamBatches:
 
     def _read(self) -> bool:
         """Take the next batch of the pass. False: there is none."""
-        if self._iterator is None or self._ended:
+        if self._ended:
             return False
+        if self._iterator is None:
+            self._iterator = self._passes.open(self._number)
         try:
             self._element = next(self._iterator)
         except StopIteration:
@@ -169,23 +177,25 @@ class StreamBatches:
         """Go to where the next epoch begins, reading on only where nothing else can tell."""
         if self._plan.computable:
             coming = span(self._plan, self._epoch + 1 - self._initial_epoch)
-            number, first = coming.number, coming.first
+            number, first = coming.number + self._num_extra, coming.first
         else:
             number, first = self._read_to_end_of_epoch()
         self._epoch += 1
         self._first = first
         if number != self._number:
-            self._number = number
-            self._iterator = self._element = self._batch = None
-            self._num_read = 0
-            self._ended = False
+            self._go_to_pass(number)
+
+    def _go_to_pass(self, number: int) -> None:
+        self._number = number
+        self._iterator = self._element = self._batch = None
+        self._num_read = 0
+        self._ended = False
 
     def _read_to_end_of_epoch(self) -> tuple[int, int]:
         """Pass and batch at which the next epoch begins, for a stream that goes on over epochs and may end anywhere."""
         assert self._plan.steps is not None
         end = self._first + self._plan.steps
-        if self._iterator is None:
-            self._iterator = self._passes.open(self._number)
+        self._passes.pass_over(self._number)
         while self._num_read < end and self._read():
             pass
         return (self._number + 1, 0) if self._ended else (self._number, end)

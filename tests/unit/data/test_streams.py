@@ -23,14 +23,20 @@ class Reshuffling:
     def __init__(self, num_batches: int, *, rewinds: bool = True) -> None:
         self._num_batches = num_batches
         self._lone = None if rewinds else self._pass(0)
+        self.passed = 0
         self.opened: list[int] = []
         self.read: list[int] = []
 
     def signature(self) -> str:
         return "numbers"
 
+    def pass_over(self, number: int) -> None:
+        assert number >= self.passed
+        self.passed = number
+
     def open(self, number: int) -> Iterator[int]:
         assert number not in self.opened
+        assert number == self.passed
         self.opened.append(number)
         return self._pass(number) if self._lone is None else self._lone
 
@@ -134,6 +140,21 @@ def test_epochs_that_are_passed_over_are_not_read_where_nothing_depends_on_it() 
     batches.begin_epoch(7, 2)
     assert passes.opened == [7]
     assert passes.read == [700, 701]
+
+
+def test_a_call_that_ended_elsewhere_is_passed_over_and_nothing_is_opened() -> None:
+    passes = Reshuffling(5)
+    StreamBatches(passes, prepare, plan=Plan(None, None)).begin_epoch(4)
+    assert passes.passed == 4
+    assert passes.opened == []
+
+
+def test_an_evaluation_may_begin_the_same_epoch_again() -> None:
+    batches = stream(5, Plan(5, 3, restart=True))
+    assert read_epoch(batches, 0) == [0, 1, 2]
+    assert read_epoch(batches, 0) == [100, 101, 102]
+    assert read_epoch(batches, 0, 2) == [102]
+    assert read_epoch(batches, 1) == [200, 201, 202]
 
 
 def test_a_generator_that_has_ended_gives_empty_epochs() -> None:
