@@ -41,6 +41,8 @@ from paceline.coordinator.rules import Failure, Outcome
 from paceline.observability.events import WorkerExited, WorkerFailed
 from paceline.types import WorkerIdentity
 
+START_TIMEOUT_EXIT_CODE = 124  # as `timeout` does
+
 
 def end(turn: Turn, outcome: Outcome, *, told: Collection[int] = ()) -> None:
     """End the job now: every worker that has joined and was not `told` otherwise, and every agent, is told."""
@@ -98,7 +100,7 @@ def time_out_start(turn: Turn, message: str) -> None:
     told = sorted(turn.job.waiting)
     for worker in told:
         turn.send(turn.job.places[worker], StartTimedOut(message))
-    end(turn, Outcome(1, message), told=told)
+    end(turn, Outcome(START_TIMEOUT_EXIT_CODE, message), told=told)
 
 
 def request_stop(turn: Turn, request: StopRequested) -> None:
