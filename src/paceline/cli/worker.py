@@ -155,6 +155,7 @@ def _append_to_log(trace: str) -> None:
 
 
 def _is_member() -> bool:
-    """Whether this process has joined the job, which then can tell it to stop. Imports nothing: it serves a signal."""
-    process = sys.modules.get("paceline.training.process")
-    return process is not None and bool(process.is_started())
+    """Whether this process has joined the job, which then can tell it to stop. Imports nothing: it serves a signal,
+    which may come while that module is being imported."""
+    is_started = getattr(sys.modules.get("paceline.training.process"), "is_started", None)
+    return is_started is not None and bool(is_started())

@@ -71,11 +71,11 @@ def run_job(job: LocalJob, *, is_quiet: bool = False) -> int:
     workers = tuple(range(job.spec.workers))
     with ExitStack() as stack:
         output = stack.enter_context(Output(job.log_directory, workers, is_quiet=is_quiet))
-        stack.enter_context(_warnings_to(output))
+        narrator = Narrator(output)
+        stack.enter_context(_warnings_to(output, narrator))
         if job.spec.events:
             sink = JsonLinesSink(Path(job.spec.events), lambda text: output.say(text, is_warning=True))
             stack.enter_context(_subscribed(stack.enter_context(sink)))
-        narrator = Narrator(output)
         stack.enter_context(_subscribed(narrator))
         began = time.monotonic()
         emit(JobStarted(job.job_id, job.spec.workers, job.spec.command))
@@ -153,6 +153,9 @@ class Narrator:
             self._output.say(line.text, is_warning=line.is_warning)
         self._summary = fold(self._summary, event)
 
+    def is_silent(self) -> bool:
+        return self._is_silent or self._summary.is_ending
+
     def fall_silent(self) -> None:
         """The job is ending: how each process goes is no news."""
         self._is_silent = True
@@ -218,9 +221,9 @@ def _subscribed(subscriber: Narrator | JsonLinesSink) -> Iterator[None]:
 
 
 @contextmanager
-def _warnings_to(output: Output) -> Iterator[None]:
+def _warnings_to(output: Output, narrator: Narrator) -> Iterator[None]:
     """Show the warnings of Paceline's own modules as lines of the launcher."""
-    handler = LauncherLog(output)
+    handler = LauncherLog(output, narrator.is_silent)
     logger = logging.getLogger("paceline")
     logger.addHandler(handler)
     try:

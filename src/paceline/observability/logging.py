@@ -252,11 +252,17 @@ def _same_file(one: int, other: int) -> bool:
 
 
 class LauncherLog(logging.Handler):
-    """Warnings of Paceline's own modules in the launcher's process, as the launcher's lines."""
+    """Warnings of Paceline's own modules in the launcher's process, as the launcher's lines.
 
-    def __init__(self, output: Output) -> None:
+    Args:
+        is_silent: true while nothing is to be said: a job that is taken down breaks many connections.
+    """
+
+    def __init__(self, output: Output, is_silent: Callable[[], bool]) -> None:
         super().__init__(logging.WARNING)
         self._output = output
+        self._is_silent = is_silent
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._output.say(record.getMessage(), is_warning=True)
+        if not self._is_silent():
+            self._output.say(record.getMessage(), is_warning=True)

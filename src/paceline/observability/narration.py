@@ -18,7 +18,6 @@ from paceline.observability.events import (
 )
 from paceline.observability.summary import JobSummary
 
-
 CONNECTION_CLOSED = "its connection closed"  # the coordinator's words when a process has ended, most likely
 
 
