@@ -1,4 +1,4 @@
-"""Numpy arrays as the other floors need them: names of dtypes that travel, and memory that TensorFlow takes as it is."""
+"""Numpy arrays as the other floors need them: names of dtypes that travel, and memory that TensorFlow takes over."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _UNIX_CONNECT_SECONDS = 1.0
 def connect(
     group: Group,
     identity: WorkerIdentity,
-    listener: DataListener,
+    listener: DataListener | None,
     credentials: Credentials,
     *,
     timeout_seconds: float = 30.0,
@@ -43,6 +43,7 @@ def connect(
 
     Args:
         listener: of this process; it outlives the communicator. Generations below the group's are over for it now.
+            None for a group of one.
         timeout_seconds: a peer that is silent for so long, while we wait for it, is lost.
     """
     links = PeerLinks(group, identity, listener, credentials, timeout_seconds=timeout_seconds)
@@ -56,18 +57,20 @@ class PeerLinks:
         self,
         group: Group,
         identity: WorkerIdentity,
-        listener: DataListener,
+        listener: DataListener | None,
         credentials: Credentials,
         *,
         timeout_seconds: float,
     ) -> None:
+        assert listener is not None or group.size == 1, "peers need a listener to find each other"
         self._group = group
         self._rank = group.rank_of(identity)
         self._listener = listener
         self._credentials = credentials
         self._links: dict[int, DuplexLink] = {}
         self._waiter = PollWaiter(timeout_seconds=timeout_seconds, spin_seconds=self._spin_seconds())
-        listener.begin(group.generation)
+        if listener is not None:
+            listener.begin(group.generation)
 
     @property
     def kinds(self) -> frozenset[LinkKind]:
@@ -111,7 +114,8 @@ class PeerLinks:
 
     def abort(self, reason: str) -> None:
         self._waiter.abort(reason)
-        self._listener.wake()
+        if self._listener is not None:
+            self._listener.wake()
 
     def close(self) -> None:
         for link in self._links.values():
@@ -122,7 +126,7 @@ class PeerLinks:
 
     def _expected_kind(self, member: Member) -> LinkKind:
         near = member.host == self._group.members[self._rank].host
-        return "shared memory" if near and self._listener.has_unix and shared_memory.is_supported() else "TCP"
+        return "shared memory" if near and self._listener is not None and self._listener.has_unix and shared_memory.is_supported() else "TCP"
 
     def _spin_seconds(self) -> float:
         """Looking again before sleeping pays only while every member of this host has a core of its own."""
@@ -175,6 +179,7 @@ class PeerLinks:
         deadline = Deadline(self._waiter.timeout_seconds)
         generation = self._group.generation
         try:
+            assert self._listener is not None
             sock, greeting = self._listener.take(generation, peer, deadline, self._waiter.check)
         except OSError as error:
             raise PeerLost((peer,), str(error)) from error

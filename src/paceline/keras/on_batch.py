@@ -29,7 +29,9 @@ def train_on_batch(
     return logs if return_dict else seam.metrics_in_order(replica.model, logs)
 
 
-def test_on_batch(replica: Replica, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+def evaluate_on_batch(
+    replica: Replica, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+) -> Any:
     """Losses and metrics of one global batch, as `keras.Model.test_on_batch`."""
     logs = _one_round(replica, "test_on_batch", x, y, sample_weight, None, training=False)
     return logs if return_dict else seam.metrics_in_order(replica.model, logs)

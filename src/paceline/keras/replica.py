@@ -148,7 +148,7 @@ def attach(replica: Replica) -> None:
         "evaluate": evaluate.evaluate,
         "predict": predict.predict,
         "train_on_batch": on_batch.train_on_batch,
-        "test_on_batch": on_batch.test_on_batch,
+        "test_on_batch": on_batch.evaluate_on_batch,
         "predict_on_batch": on_batch.predict_on_batch,
         "save": saving.save,
         "save_weights": saving.save_weights,

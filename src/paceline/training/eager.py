@@ -40,7 +40,7 @@ def allreduce(calls: Calls, value: np.ndarray, operation: ReduceName) -> np.ndar
 
 
 def allgather(calls: Calls, value: np.ndarray) -> np.ndarray:
-    """All ranks' arrays, one after the other along their first dimension, in rank order; first dimensions may differ."""
+    """All ranks' arrays joined along their first dimension, in rank order; first dimensions may differ."""
     if value.ndim == 0:
         raise ConfigError("allgather joins arrays along their first dimension; give it at least one dimension")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.communication.rendezvous import DataListener
+from paceline.communication.listener import DataListener
 from paceline.coordinator.client import CoordinatorClient
 from paceline.coordinator.protocols import Membership
 from paceline.coordinator.solo import SoloMembership
@@ -44,8 +44,8 @@ class JobEnvironment:
 
     coordinator: str | None = None
     job_id: str = "solo"
-    secret: bytes = b""
-    identity: WorkerIdentity = WorkerIdentity(0, 1)
+    secret: bytes = b"a group of one talks to nobody"
+    identity: WorkerIdentity = field(default_factory=lambda: WorkerIdentity(0, 1))
     workers: int = 1
     host: str = "localhost"
     deterministic: bool = False
@@ -169,9 +169,7 @@ def _start(environment: JobEnvironment) -> Process:
 def _client(environment: JobEnvironment) -> CoordinatorClient:
     assert environment.coordinator is not None
     credentials = Credentials(environment.job_id, environment.secret)
-    return CoordinatorClient(
-        environment.coordinator, credentials, environment.identity, expected_workers=environment.workers
-    )
+    return CoordinatorClient(environment.coordinator, credentials, environment.identity)
 
 
 def _close_quietly(session: Session) -> None:

@@ -11,8 +11,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from paceline.communication.communicator import DataListener, connect
+from paceline.communication.listener import DataListener
 from paceline.communication.protocols import Communicator
+from paceline.communication.rendezvous import connect
 from paceline.coordinator.protocols import (
     Membership,
     Notice,
