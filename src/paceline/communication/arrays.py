@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from paceline.wire.frames import checksum
+
 ALIGNMENT_BYTES = 64  # what TensorFlow asks of memory that it takes over without a copy
 
 
@@ -21,6 +23,11 @@ def dtype_of(name: str) -> np.dtype[Any]:
         import ml_dtypes  # bfloat16 and its family; comes with TensorFlow
 
         return np.dtype(getattr(ml_dtypes, name))
+
+
+def array_checksum(array: np.ndarray) -> int:
+    """The checksum of an array's elements, in row-major order."""
+    return checksum(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
 
 
 def aligned_empty(num_elements: int, dtype: str) -> np.ndarray:

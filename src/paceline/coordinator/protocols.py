@@ -44,6 +44,8 @@ class Report:
         reason: for people: why it came.
         call_agreed: every member has entered `call`, so a member that does not meet is stuck and not merely busy with
             the user's own code before the call; it decides how long it is waited for.
+        admits: a newcomer may be taken in here. Not inside a call that a callback makes within `fit`: a newcomer
+            could not find its place in it.
     """
 
     generation: int
@@ -53,6 +55,7 @@ class Report:
     suspects: tuple[WorkerIdentity, ...] = ()
     reason: str = ""
     call_agreed: bool = True
+    admits: bool = True
 
 
 @dataclass(frozen=True)

@@ -84,15 +84,13 @@ def evaluate(
         )
         progress = EvaluateProgress()
         progress.callbacks = prepared
-        opened = replica.calls.open("evaluate", evaluation.describe(), progress=progress)
-        if opened.replayed:
+        with replica.calls.call("evaluate", evaluation.describe(), progress=progress) as opened:
+            if not opened.replayed:
+                tell_sharding("evaluate", batches, evaluation.microbatch, replica.session)
+                if opened.resumed:
+                    adopt_callbacks(prepared, progress.callback_states)
+                opened.result = to_floats(evaluation.run(prepared, progress, entering=not opened.resumed))
             logs = opened.result
-        else:
-            tell_sharding("evaluate", batches, evaluation.microbatch, replica.session)
-            if opened.resumed:
-                adopt_callbacks(prepared, progress.callback_states)
-            logs = to_floats(evaluation.run(prepared, progress, entering=not opened.resumed))
-            replica.calls.close(logs)
         return logs if return_dict else seam.metrics_in_order(replica.model, logs)
     finally:
         evaluation.close()

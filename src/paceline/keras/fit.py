@@ -152,24 +152,29 @@ class FitLoop:
             add_history=True,
         )
         progress.callbacks = lambda: export_callbacks(self._callbacks)
-        opened = self._replica.calls.open("fit", self._describe(), progress=progress)
-        if opened.replayed:
-            model.history.history = opened.result
-            return model.history
-        self._resumed = opened.resumed
+        with self._replica.calls.call("fit", self._describe(), progress=progress) as opened:
+            if opened.replayed:
+                model.history.history = opened.result
+            else:
+                self._run_epochs(resumed=opened.resumed)
+                opened.result = to_floats(model.history.history)
+        return model.history
+
+    def _run_epochs(self, *, resumed: bool) -> None:
+        progress, model = self._progress, self._model
+        self._resumed = resumed
         tell_sharding("fit", self._batches, self._microbatch, self._session)
         model.stop_training = False
-        self._callbacks.on_train_begin()
-        if self._resumed:
+        if resumed:
             self._take_up()
+        else:
+            self._callbacks.on_train_begin()
         while progress.epoch < progress.epochs:
             if not self._run_epoch():
                 break
         if progress.epochs > 0 and isinstance(model.optimizer, keras.optimizers.Optimizer):
             model.optimizer.finalize_variable_values(model.trainable_variables)
         self._callbacks.on_train_end(logs=progress.logs)
-        self._replica.calls.close(to_floats(model.history.history))
-        return model.history
 
     def _prepare(self) -> None:
         """The slow part, alone: build, trace, find the first batch."""
@@ -196,8 +201,10 @@ class FitLoop:
 
     def _take_up(self) -> None:
         """Bring this worker's callbacks to where the others' are."""
-        if self._progress.phase != "ended":
-            self._callbacks.on_epoch_begin(self._progress.epoch)
+        with self._replica.calls.take_up():
+            self._callbacks.on_train_begin()
+            if self._progress.phase != "ended":
+                self._callbacks.on_epoch_begin(self._progress.epoch)
         adopt_callbacks(self._callbacks, self._progress.callback_states)
 
     def _entering(self) -> bool:

@@ -64,24 +64,26 @@ def _one_round(
     microbatch = replica.microbatch_for(batch.num_samples)
     program = replica.program(training=training)
     program.prepare(batch.take(0, min(microbatch, batch.num_samples)))
-    opened = replica.calls.open(name, {"data": batches.signature(), **replica.describe()})
-    if opened.replayed:
+    with replica.calls.call(name, {"data": batches.signature(), **replica.describe()}) as opened:
+        if not opened.replayed:
+            if not opened.resumed:
+                replica.model.reset_metrics()
+            opened.result = _round_logs(replica, program, batch, name, microbatch)
         return dict(opened.result)
-    if not opened.resumed:
-        replica.model.reset_metrics()
+
+
+def _round_logs(replica: Replica, program: Any, batch: Any, name: str, microbatch: int) -> dict[str, Any]:
     activity = AllReduceRound(
         program,
         [batch],
         name=name,
-        step=replica.calls.session.call if training else None,
+        step=replica.calls.session.call if program.training else None,
         microbatch=microbatch,
         salt=(replica.calls.session.call, 0, 0),
         reduction=replica.reduction,
     )
     run(replica.session, activity)
-    logs = to_floats(program.logs)
-    replica.calls.close(logs)
-    return dict(logs)
+    return dict(to_floats(program.logs))
 
 
 def _num_rows(structure: Any) -> int:

@@ -87,9 +87,18 @@ def _predict_batches(replica: Replica, batches: Any, verbose: Any, callbacks: An
         add_history=False,
     )
     described = {"data": batches.signature(), **replica.describe()}
-    opened = replica.calls.open("predict", described, progress=progress)
-    if opened.replayed:
-        return forward.restore(first.take(0, 1)[0], [np.asarray(leaf) for leaf in opened.result])
+    with replica.calls.call("predict", described, progress=progress) as opened:
+        if not opened.replayed:
+            opened.result = _run_rounds(replica, batches, forward, microbatch, prepared, progress)
+        leaves = [np.asarray(leaf) for leaf in opened.result]
+    return forward.restore(first.take(0, 1)[0], leaves)
+
+
+def _run_rounds(
+    replica: Replica, batches: Any, forward: Forward, microbatch: int, prepared: Any, progress: PredictProgress
+) -> list[np.ndarray]:
+    """Predict from `progress` on. Returns the leaves of the whole output."""
+    model = replica.model
     prepared.on_predict_begin()
     model.stop_predicting = False
     batches.begin_epoch(0, progress.step)
@@ -106,9 +115,7 @@ def _predict_batches(replica: Replica, batches: Any, verbose: Any, callbacks: An
             prepared.on_predict_batch_end(progress.step + number, {"outputs": activity.outputs_of(number)})
         progress.step += len(stretch)
     prepared.on_predict_end()
-    leaves = [np.concatenate(parts) for parts in zip(*progress.outputs, strict=True)]
-    replica.calls.close(leaves)
-    return forward.restore(first.take(0, 1)[0], leaves)
+    return [np.concatenate(parts) for parts in zip(*progress.outputs, strict=True)]
 
 
 class Forward:

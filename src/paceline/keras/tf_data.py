@@ -55,11 +55,14 @@ class Nature:
         replay: what its earlier passes need.
         num_random: the most random steps on any way from its sources to its end.
         caveat: why two workers may see different batches; None where nothing speaks for it.
+        inputs_vary: random numbers are drawn in parallel, so that values differ between workers, though the samples
+            are the same.
     """
 
     replay: Replay = Replay.NOTHING
     num_random: int = 0
     caveat: str | None = None
+    inputs_vary: bool = False
 
 
 def examine(dataset: tf.data.Dataset) -> Nature:
@@ -74,8 +77,9 @@ def examine(dataset: tf.data.Dataset) -> Nature:
     replay = max((nature.replay for nature in inputs), default=Replay.NOTHING)
     num_random = max((nature.num_random for nature in inputs), default=0)
     caveats = [nature.caveat for nature in inputs if nature.caveat is not None]
+    inputs_vary = any(nature.inputs_vary for nature in inputs)
     kind = _kind(dataset)
-    remembers, draws = _examine_functions(dataset)
+    functions = _examine_functions(dataset)
     if kind in RANDOM:
         num_random += 1
         replay = max(replay, Replay.CREATE if num_random == 1 else Replay.FIRST)
@@ -83,15 +87,18 @@ def examine(dataset: tf.data.Dataset) -> Nature:
             caveats.append("it shuffles without a seed, so workers agree only if TensorFlow's global seed is set alike")
     elif kind not in SOURCES | ONE_TO_ONE and (num_random or not inputs):
         replay = Replay.ALL
-    if remembers:
-        replay = Replay.ALL
-        caveats.append("it runs Python code, or changes variables, which may differ between workers")
-    if draws and "Parallel" in type(dataset).__name__:
+    if (functions.draws or functions.assigns) and "Parallel" in type(dataset).__name__:
+        inputs_vary = True
         caveats.append(
             "it draws random numbers in a `map` that runs in parallel, so each worker draws others; use "
             "`tf.random.stateless_...`, or `map` without `num_parallel_calls`"
         )
-    return Nature(replay, num_random, caveats[0] if caveats else None)
+    elif functions.assigns:
+        replay = Replay.ALL
+    if functions.runs_python:
+        replay = Replay.ALL
+        caveats.append("it runs Python code, which may do other things on other workers")
+    return Nature(replay, num_random, caveats[0] if caveats else None, inputs_vary)
 
 
 def is_batched(dataset: tf.data.Dataset) -> bool:
@@ -128,6 +135,7 @@ class PipelinePasses:
         self._opened = False  # whether the iterator of pass `_num_passed` was made
         self.description = description
         self.caveat = self._nature.caveat
+        self.inputs_vary = self._nature.inputs_vary
 
     def signature(self) -> str:
         return f"{self._dataset.element_spec}, {self._plan.num_batches} batches"
@@ -185,6 +193,7 @@ class GeneratorPasses:
 
     description = "a Python generator, read once from its start"
     caveat = "a Python generator may yield other things on other workers"
+    inputs_vary = False
 
     def __init__(self, first: Any, rest: Iterator[Any], *, plan: Plan, signature: str) -> None:
         self._iterator = itertools.chain([first], rest)
@@ -219,21 +228,30 @@ def _kind(dataset: tf.data.Dataset) -> str:
     return name.rstrip("V123").removesuffix("Dataset").removeprefix("Parallel")
 
 
-def _examine_functions(dataset: tf.data.Dataset) -> tuple[bool, bool]:
-    """Whether the step's functions remember things between passes, and whether they draw random numbers."""
-    remembers = draws = False
+@dataclass(frozen=True)
+class _Functions:
+    """What the functions of a step do: run Python code (or something that cannot be seen from here), change variables
+    (as the random layers of Keras do), draw random numbers."""
+
+    runs_python: bool = False
+    assigns: bool = False
+    draws: bool = False
+
+
+def _examine_functions(dataset: tf.data.Dataset) -> _Functions:
+    runs_python = assigns = draws = False
     for wrapper in dataset._functions():
         function = getattr(wrapper, "function", None)
         if function is None:
-            return True, False
+            return _Functions(runs_python=True)
         graph = function.graph.as_graph_def()
         names = {node.op for node in graph.node}
         names |= {node.op for inner in graph.library.function for node in inner.node_def}
-        stateful = {name for name in names if name.startswith(("Assign", "Rng", "Stateful"))} - CALLS
         captures_pipeline = any(tensor.dtype == tf.variant for tensor in function.captured_inputs)
-        remembers |= bool(stateful or names & PYTHON_OPERATIONS) or captures_pipeline
+        runs_python |= bool(names & PYTHON_OPERATIONS) or captures_pipeline
+        assigns |= any(name.startswith(("Assign", "Rng", "Stateful")) for name in names - CALLS)
         draws |= any(name.startswith("Random") or name in {"TruncatedNormal", "Multinomial"} for name in names)
-    return remembers, draws
+    return _Functions(runs_python, assigns, draws)
 
 
 def _is_unseeded(dataset: tf.data.Dataset) -> bool:

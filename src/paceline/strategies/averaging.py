@@ -13,11 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.communication.arrays import aligned_empty
+from paceline.communication.arrays import aligned_empty, array_checksum
 from paceline.communication.collectives.tree import TreeSum
 from paceline.communication.protocols import Communicator
 from paceline.strategies.protocols import Contribution, Layout, SparseRows
-from paceline.wire.frames import checksum
 
 
 class Sum(Protocol):
@@ -141,11 +140,11 @@ def reduce_sparse(
         named = everyone.reshape(communicator.size, tables).sum(axis=0)
     result = []
     for table, (num_rows, width) in enumerate(layout.sparse_shapes):
-        entries = [microbatch[table] for microbatch in own]
+        rows = [microbatch[table] for microbatch in own]
         if allow_dense and communicator.size > 1 and named[table] > num_rows:
-            result.append(_reduce_whole_table(entries, num_rows, width, communicator))
+            result.append(_reduce_whole_table(rows, num_rows, width, communicator))
         else:
-            result.append(_gather_rows(entries, width, communicator))
+            result.append(_gather_rows(rows, width, communicator))
     return tuple(result)
 
 
@@ -161,11 +160,10 @@ def merge_rows(ids: np.ndarray, rows: np.ndarray) -> SparseRows:
 
 def digest_of(contribution: Contribution) -> int:
     """Equal for equal sums."""
-    parts = [checksum(buffer.view(np.uint8)) for buffer in contribution.buffers]
+    parts = [array_checksum(buffer) for buffer in contribution.buffers]
     for entry in contribution.sparse:
-        parts.append(checksum(np.ascontiguousarray(entry.ids).view(np.uint8)))
-        parts.append(checksum(np.ascontiguousarray(entry.rows).reshape(-1).view(np.uint8)))
-    return checksum(np.array(parts, np.uint64).view(np.uint8))
+        parts += [array_checksum(entry.ids), array_checksum(entry.rows)]
+    return array_checksum(np.array(parts, np.uint64))
 
 
 def _reduce_whole_table(

@@ -43,9 +43,14 @@ class Activity(Protocol[Work, Proposal]):
         samples: how many samples the whole group's round covers.
     """
 
-    name: str
-    step: int | None
-    samples: int
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def step(self) -> int | None: ...
+
+    @property
+    def samples(self) -> int: ...
 
     def work(self, group: Group, rank: int, communicator: Communicator) -> Work:
         """Leaves no trace: the same call may follow, with another group, after a discarded round. Alone, but for

@@ -7,15 +7,16 @@ it return their recorded results, and the call that is under way takes it in, wi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.communication.protocols import Communicator
 from paceline.coordinator.protocols import Replay
-from paceline.errors import CommunicationError, RanksDisagree, UserError
+from paceline.errors import CommunicationError, PacelineError, RanksDisagree, UserError
 from paceline.observability.events import MemberJoined, emit
 from paceline.strategies.protocols import Ballot
 from paceline.training.codec import decode, encode
@@ -28,15 +29,18 @@ from paceline.wire.frames import checksum
 logger = logging.getLogger("paceline.training")
 
 Description = Mapping[str, str]
+RESULT = "result"
+ERROR = "error"
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenedCall:
-    """How a call begins on this worker.
+    """A call under way on this worker.
 
     Attributes:
         replayed: the call has ended without this worker; `result` is what it returned.
-        resumed: the call is under way; the progress that was handed to `open` holds where it stands.
+        resumed: the call is under way; the progress that was handed to `call` holds where it stands.
+        result: what the call returns, for workers that come later (see `codec.py`); set by the caller.
     """
 
     replayed: bool = False
@@ -55,31 +59,87 @@ class Calls:
         self.parts: list[Recoverable] = []
         self._progress: Recoverable | None = None
         self._running = False
+        self._depth = 0
+        self._catching_up = False
         session.admit = self._admit
 
-    def open(self, kind: str, description: Description, *, progress: Recoverable | None = None) -> OpenedCall:
-        """Begin the next call, together. `progress` tells newcomers where the call stands.
+    @contextlib.contextmanager
+    def call(self, kind: str, description: Description, *, progress: Recoverable | None = None) -> Iterator[OpenedCall]:
+        """The next call, from its agreement to its end. `progress` tells newcomers where the call stands.
 
-        Raises `RanksDisagree` on every rank when the descriptions differ.
+        A call that a callback makes inside another one is part of that one: it is agreed, but has no number of its
+        own. Raises `RanksDisagree` on every rank when the descriptions differ.
         """
+        nested = self._depth > 0
+        self._depth += 1
+        try:
+            if nested:
+                with self._inside(kind):
+                    self._agree(kind, description)
+                    yield OpenedCall()
+                return
+            opened = self._open(kind, description, progress)
+            self._running = self.session.call_agreed = True
+            try:
+                yield opened
+            except PacelineError:
+                raise
+            except Exception as error:
+                self._end(opened, ERROR, f"{type(error).__name__}: {error}")
+                raise
+            self._end(opened, RESULT, opened.result)
+        finally:
+            self._depth -= 1
+
+    def take_up(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which a newcomer brings its own objects to where the others' are; callbacks that call into the
+        group there are told so, since the others have done it long ago."""
+        return self._flagged("_catching_up")
+
+    def _open(self, kind: str, description: Description, progress: Recoverable | None) -> OpenedCall:
         self._progress, self._running = progress, False
         if self.session.late and not self.session.holds_state:
             opened = self._catch_up(kind)
             if opened.replayed or opened.resumed:
                 return opened
+        self._agree(kind, description)
+        return OpenedCall()
+
+    def _agree(self, kind: str, description: Description) -> None:
         agreement = Agreement(kind, {"call": f"{kind}, number {self.session.call}", **description}, self._digest())
         run(self.session, agreement)
         agreement.raise_if_different()
         if agreement.states_differ:
             run(self.session, TakeStateOfRankZero(self))
-        self._running = True
-        return OpenedCall()
 
-    def close(self, result: Any = None) -> None:
-        """End the call with `result` (see `codec.py`), which workers that come later get instead of running it."""
-        self.session.membership.record_call(self.session.call, encode(result))
+    def _end(self, opened: OpenedCall, kind: str, result: Any) -> None:
+        """Count the call, and leave its result for workers that come later."""
+        if not opened.replayed:
+            self.session.membership.record_call(self.session.call, encode([kind, result]))
         self.session.call += 1
+        self.session.call_agreed = False
         self._progress, self._running = None, False
+
+    @contextlib.contextmanager
+    def _inside(self, kind: str) -> Iterator[None]:
+        if self._catching_up:
+            raise UserError(
+                f"a callback calls {kind} where training begins, which a restarted worker cannot repeat alone: make "
+                "the call in a later hook, or before fit"
+            )
+        self.session.nested += 1
+        try:
+            yield
+        finally:
+            self.session.nested -= 1
+
+    @contextlib.contextmanager
+    def _flagged(self, name: str) -> Iterator[None]:
+        setattr(self, name, True)
+        try:
+            yield
+        finally:
+            setattr(self, name, False)
 
     # ------------------------------------------------------------------------------------------------------ newcomers
 
@@ -93,8 +153,11 @@ class Calls:
                         f"call {number} ({kind}) ended while this worker was away, and its result was too large to be "
                         "kept; this worker cannot take part again"
                     )
-                self.session.call += 1
-                return OpenedCall(replayed=True, result=decode(answer.result))
+                outcome, result = decode(answer.result)
+                if outcome == ERROR:
+                    self.session.call += 1
+                    raise UserError(f"call {number} ({kind}) had failed on the other workers: {result}")
+                return OpenedCall(replayed=True, result=result)
             try:
                 self.session.form_group()
             except CommunicationError as lost:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from paceline.communication.arrays import dtype_name
+from paceline.communication.arrays import array_checksum, dtype_name
 from paceline.communication.protocols import Communicator
 from paceline.errors import ConfigError
 from paceline.strategies.protocols import Ballot
@@ -15,7 +15,6 @@ from paceline.training.calls import Calls
 from paceline.training.codec import decode, encode
 from paceline.training.round import run
 from paceline.types import Group
-from paceline.wire.frames import checksum
 
 ReduceName = Literal["mean", "sum", "max", "min"]
 
@@ -32,7 +31,7 @@ def allreduce(calls: Calls, value: np.ndarray, operation: ReduceName) -> np.ndar
         out = np.empty_like(flat)
         communicator.all_reduce(flat, out, operation="sum" if operation == "mean" else operation)
         if operation == "mean":
-            out = out / np.asarray(communicator.size, out.dtype)
+            np.divide(out, np.asarray(communicator.size, out.dtype), out=out)
         return out.reshape(value.shape)
 
     described = {"operation": operation, "shape": str(value.shape), "dtype": dtype_name(value.dtype)}
@@ -59,7 +58,7 @@ def broadcast(calls: Calls, value: np.ndarray, root: int) -> np.ndarray:
     def talk(communicator: Communicator) -> np.ndarray:
         flat = np.ascontiguousarray(value).reshape(-1).copy()
         communicator.broadcast(flat, root=min(root, communicator.size - 1))
-        return flat.reshape(value.shape)
+        return np.reshape(flat, value.shape)
 
     described = {"root": str(root), "shape": str(value.shape), "dtype": dtype_name(value.dtype)}
     return _collective(calls, "broadcast", described, talk)
@@ -67,21 +66,19 @@ def broadcast(calls: Calls, value: np.ndarray, root: int) -> np.ndarray:
 
 def barrier(calls: Calls) -> None:
     """Return after every rank has come here."""
-    calls.open("barrier", {})  # the agreement itself is the barrier
-    calls.close(None)
+    with calls.call("barrier", {}):
+        pass  # the agreement itself is the barrier
 
 
 def _collective(
     calls: Calls, name: str, described: dict[str, str], talk: Callable[[Communicator], np.ndarray]
 ) -> np.ndarray:
-    opened = calls.open(name, described)
-    if opened.replayed:
+    with calls.call(name, described) as opened:
+        if not opened.replayed:
+            activity = EagerRound(name, talk)
+            run(calls.session, activity)
+            opened.result = activity.result
         return np.asarray(opened.result)
-    activity = EagerRound(name, talk)
-    run(calls.session, activity)
-    assert activity.result is not None
-    calls.close(activity.result)
-    return activity.result
 
 
 class EagerRound:
@@ -102,7 +99,7 @@ class EagerRound:
         return self._talk(communicator)
 
     def ballot(self, work: Any, proposal: np.ndarray) -> Ballot:
-        return Ballot(digest=checksum(np.ascontiguousarray(proposal).reshape(-1).view(np.uint8)))
+        return Ballot(digest=array_checksum(proposal))
 
     def change(self, proposal: np.ndarray) -> None:
         self.result = proposal

@@ -117,7 +117,8 @@ def leave() -> None:
     if process is None:
         return
     if process.environment.coordinator is not None:
-        process.calls.open("end of the script", {})
+        with process.calls.call("end of the script", {}):
+            pass
         process.session.membership.leave()
     process.session.close()
 

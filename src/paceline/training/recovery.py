@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from paceline.communication.arrays import dtype_name, dtype_of
+from paceline.communication.arrays import array_checksum, dtype_name, dtype_of
 from paceline.communication.protocols import Communicator
 from paceline.errors import CorruptFrame
 from paceline.training.codec import decode, encode
@@ -31,7 +31,7 @@ class State:
 
     def digest(self) -> int:
         """Equal for equal states, on any rank."""
-        parts = b"".join(checksum(_bytes_of(array)).to_bytes(8, "little") for array in self.arrays)
+        parts = b"".join(array_checksum(array).to_bytes(8, "little") for array in self.arrays)
         return checksum(encode(self.values) + parts)
 
 

@@ -74,6 +74,8 @@ class Session:
         self._talk_timeout_seconds = talk_timeout_seconds
         self.round = NO_STATE
         self.call = 0
+        self.call_agreed = False  # every member is inside the call
+        self.nested = 0  # calls that callbacks make inside the call
         self.admit: Callable[[Group, Communicator], None] | None = None  # set by `calls.py`: hands over the state
         self._group: Group | None = None
         self._communicator: Communicator | None = None
@@ -146,7 +148,7 @@ class Session:
             round=self.round,
             digest=ballot.digest,
             fingerprint=ballot.fingerprint,
-            newest_generation=self.membership.newest_generation,
+            newest_generation=self._newest_generation(),
             work_seconds=work_seconds,
             stop=self._stop_request is not None,
             halt=ballot.halt,
@@ -228,9 +230,23 @@ class Session:
         self._enter(answer)
         return answer
 
+    def _newest_generation(self) -> int:
+        """What this member has heard of. A newcomer has to wait while a call inside a call runs."""
+        assert self._group is not None
+        return self._group.generation if self.nested else self.membership.newest_generation
+
     def _report(self, state: RoundState, suspects: tuple[WorkerIdentity, ...], reason: str) -> Report:
         generation = self._group.generation if self._group else 0
-        return Report(generation, self.call, self.round, state, suspects, reason)
+        return Report(
+            generation,
+            self.call,
+            self.round,
+            state,
+            suspects,
+            reason,
+            call_agreed=self.call_agreed,
+            admits=self.nested == 0,
+        )
 
     def _enter(self, ruling: Ruling) -> None:
         self._group = ruling.group
