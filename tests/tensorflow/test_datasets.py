@@ -294,13 +294,11 @@ def test_a_look_at_a_pipeline_tells_what_its_earlier_passes_need(name: str) -> N
     assert examine(built(name)).replay is PIPELINES[name][1]
 
 
-def test_python_code_and_variables_in_a_pipeline_are_found() -> None:
-    counter = tf.Variable(0, dtype=tf.int64)
+def test_python_code_in_a_pipeline_is_found() -> None:
     outer = numbers().shuffle(12)
     for dataset in (
         tf.data.Dataset.from_generator(lambda: iter([1, 2]), output_signature=tf.TensorSpec((), tf.int32)),
         numbers().map(lambda x, y: (tf.numpy_function(lambda v: v, [x], tf.float64), y)),
-        numbers().map(lambda x, y: (x, tf.cond(y > 1, lambda: counter.assign_add(1), lambda: y))),
         tf.data.Dataset.range(2).flat_map(lambda _: outer),
     ):
         nature = examine(dataset.batch(2))
@@ -308,13 +306,43 @@ def test_python_code_and_variables_in_a_pipeline_are_found() -> None:
         assert nature.caveat is not None
 
 
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_variables_that_a_pipeline_changes_are_found(parallel: int | None) -> None:
+    """Keras' random layers count in a variable. In sequence that can be replayed, in parallel it cannot."""
+    counter = tf.Variable(0, dtype=tf.int64)
+    layer = keras.layers.RandomFlip(seed=3)
+    images = tf.data.Dataset.from_tensors((tf.zeros((2, 4, 4, 3)), tf.zeros(2)))
+    for dataset in (
+        images.map(lambda x, y: (layer(x, training=True), y), num_parallel_calls=parallel),
+        numbers().map(lambda x, y: (x, tf.cond(y > 1, lambda: counter.assign_add(1), lambda: y)), parallel),
+    ):
+        nature = examine(dataset.batch(2))
+        assert nature.inputs_vary == (parallel is not None)
+        assert nature.replay is (Replay.ALL if parallel is None else Replay.NOTHING)
+
+
 def test_what_may_differ_between_workers_is_told() -> None:
     tf.random.set_seed(7)
     assert examine(numbers().shuffle(4)).caveat is None
-    assert "in parallel" in str(examine(numbers().map(noisy, num_parallel_calls=2).batch(2)).caveat)
+    parallel = examine(numbers().map(noisy, num_parallel_calls=2).batch(2))
+    assert "in parallel" in str(parallel.caveat)
+    assert parallel.inputs_vary
+    assert not examine(numbers().map(noisy).batch(2)).inputs_vary
     tf.random.set_seed(None)
     assert "without a seed" in str(examine(numbers().shuffle(4).batch(2)).caveat)
     assert examine(numbers().shuffle(4, seed=1).batch(2)).caveat is None
+
+
+def test_augmentation_in_parallel_differs_between_workers_and_still_counts_as_the_same_samples() -> None:
+    """TensorFlow draws such numbers in whatever order its threads come by; the order of samples stays."""
+
+    def fingerprints(seed: int) -> list[int]:
+        tf.random.set_seed(seed)
+        batches = make_batches(numbers(50).map(noisy, num_parallel_calls=4).batch(10), purpose="fit", seed=1)
+        batches.begin_epoch(0)
+        return [batch.fingerprint for step in range(5) if (batch := batches.batch(step))]
+
+    assert fingerprints(1) == fingerprints(2)
 
 
 def test_a_fresh_process_finds_the_order_of_a_later_epoch() -> None:

@@ -32,6 +32,10 @@ class Passes(Protocol):
     @property
     def caveat(self) -> str | None: ...
 
+    @property
+    def inputs_vary(self) -> bool:
+        """Whether the inputs of the same samples may differ between workers."""
+
     def signature(self) -> str: ...
 
     def pass_over(self, number: int) -> None:
@@ -49,18 +53,24 @@ class StreamBatch:
 
     Args:
         sample: (x, y, sample_weight) with columns as leaves.
+        inputs_vary: the inputs may differ between workers although the samples are the same (random augmentation), so
+            that the fingerprint covers targets and weights only, but of all rows.
     """
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: Sample, *, inputs_vary: bool = False) -> None:
         self._sample = sample
+        self._inputs_vary = inputs_vary
         self.num_samples = _num_rows(sample)
 
     @cached_property
     def fingerprint(self) -> int:
+        last = self.num_samples - 1
+        ends = [slice(0, 1), slice(last, last + 1)] if self.num_samples else []
+        rows, covered = ([slice(None)], self._sample[1:]) if self._inputs_vary else (ends, self._sample)
         result = zlib.crc32(self.num_samples.to_bytes(8, "little"))
-        for row in {0, self.num_samples - 1} if self.num_samples else ():
-            for _, column in leaves(self._sample):
-                result = zlib.crc32(checksum(column, slice(row, row + 1)).to_bytes(4, "little"), result)
+        for index in rows:
+            for _, column in leaves(covered):
+                result = zlib.crc32(checksum(column, index).to_bytes(4, "little"), result)
         return result
 
     def take(self, start: int, stop: int) -> Sample:
@@ -139,7 +149,7 @@ class StreamBatches:
                 self._tell_if_cut_short(step)
                 return None
         if self._batch is None:
-            self._batch = StreamBatch(self._prepare(self._element))
+            self._batch = StreamBatch(self._prepare(self._element), inputs_vary=self._passes.inputs_vary)
         return self._batch
 
     def close(self) -> None:

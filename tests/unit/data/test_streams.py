@@ -19,6 +19,7 @@ class Reshuffling:
 
     description = "numbers"
     caveat = None
+    inputs_vary = False
 
     def __init__(self, num_batches: int, *, rewinds: bool = True) -> None:
         self._num_batches = num_batches
@@ -189,6 +190,14 @@ def test_fingerprints_see_the_first_and_last_rows_and_the_size() -> None:
     for other in (x[:5], np.concatenate([x[:5], [7.0]]), np.concatenate([[1.0], x[1:]])):
         assert StreamBatch((other, None, None)).fingerprint != same
     assert StreamBatch((x[:0], None, None)).fingerprint == StreamBatch((x[:0], None, None)).fingerprint
+
+
+def test_where_inputs_vary_fingerprints_see_all_targets_instead() -> None:
+    x, y = np.arange(6.0), np.arange(6)
+    same = StreamBatch((x, y, None), inputs_vary=True).fingerprint
+    assert StreamBatch((x + 1, y, None), inputs_vary=True).fingerprint == same
+    assert StreamBatch((x, y[[0, 2, 1, 3, 4, 5]], None), inputs_vary=True).fingerprint != same
+    assert StreamBatch((x, y, x), inputs_vary=True).fingerprint != same
 
 
 def test_batches_without_rows_are_refused() -> None:
