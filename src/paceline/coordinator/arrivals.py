@@ -51,7 +51,8 @@ def process_started(turn: Turn, agent: Connection, message: ProcessStarted) -> N
 
 
 def process_exited(turn: Turn, message: ProcessExited) -> None:
-    """A process has ended. With exit code 0 it ended well, whether it said so or not."""
+    """A process has ended. With exit code 0, or when the job was asked to stop, it ended well, whether it said so or
+    not."""
     job = turn.job
     identity = message.identity
     turn.tell(WorkerExited(identity.worker, identity.incarnation, message.exit_code, message.signal))
@@ -60,7 +61,7 @@ def process_exited(turn: Turn, message: ProcessExited) -> None:
         return
     place.explain_by = None
     how = message.signal or f"exit code {message.exit_code}"
-    if message.exit_code == 0:
+    if message.exit_code == 0 or job.stop is not None:
         depart(turn, place)
     elif place.status is Status.LOST:
         place.reason = how if not place.reason else f"{place.reason}; {how}"
@@ -141,6 +142,9 @@ def disconnected(turn: Turn, connection: Connection, reason: str) -> None:
         place = job.places[job.workers_by_connection[connection]]
         place.connection = None
         del job.workers_by_connection[connection]
+        if job.stop is not None:
+            depart(turn, place)  # As it was asked to; the others see its talk end.
+            return
         lose(turn, place, reason)
         if place.agent is not None:
             place.explain_by = turn.now + job.rules.lost_after_seconds
@@ -168,9 +172,9 @@ def end_generation(turn: Turn, reason: str) -> None:
     """Push the verdict to every member that has not met yet: abort the talk, and come."""
     job = turn.job
     job.over = True
-    verdict = Verdict(job.generation, tuple(job.lost), reason)
+    pushed = PushedVerdict(Verdict(job.generation, tuple(job.lost), reason))
     for worker in sorted(job.alive - job.waiting):
-        turn.send(job.places[worker], PushedVerdict(verdict))
+        turn.send(job.places[worker], pushed)
 
 
 def watch(turn: Turn) -> None:

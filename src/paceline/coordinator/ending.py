@@ -49,9 +49,10 @@ def end(turn: Turn, outcome: Outcome, *, told: Collection[int] = ()) -> None:
     job = turn.job
     assert job.outcome is None
     job.outcome = outcome
+    last_word = PushedStop(_last_word(outcome))
     for place in job.places:
         if place.status is Status.JOINED and place.worker not in told:
-            turn.send(place, PushedStop(_last_word(outcome)))
+            turn.send(place, last_word)
     turn.order(job.agents, last_order(outcome))
     turn.effects.append(End(outcome))
 

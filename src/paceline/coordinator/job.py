@@ -172,6 +172,12 @@ class Job:
             else:
                 members.discard(place.worker)
 
+    def note_all(self) -> None:
+        """The same for all places, into new sets: one that was large once is slow to look through when it is empty."""
+        self.alive, self.waiting, self.awaited = set(), set(), set()
+        for place in self.places:
+            self.note(place)
+
 
 @dataclass
 class Turn:

@@ -93,7 +93,7 @@ def reconsider(turn: Turn) -> None:
     job = turn.job
     if job.outcome is not None:
         return
-    somebody_waits = bool(job.waiting) if job.generation == 0 else bool(job.waiting & job.alive)
+    somebody_waits = bool(job.waiting) if job.generation == 0 else not job.waiting.isdisjoint(job.alive)
     if not somebody_waits:
         _announce(turn)
         return
@@ -167,14 +167,13 @@ def _form(turn: Turn, attendance: Attendance, decision: Decision) -> None:
     job.group = Group(job.generation, decision.members, decision.newcomers)
     for candidate in attendance.survivors:
         job.places[candidate.member.worker].in_group = False
+    ruled = {settlement: Ruled(Ruling(job.group, settlement, reason)) for settlement in Settlement}
     for member in decision.members:
         place = job.places[member.worker]
         place.generation, place.in_group, place.report, place.replayed_at = job.generation, True, None, None
-        settlement = ballot.settlements.get(member.identity, Settlement.NOTHING)
-        turn.send(place, Ruled(Ruling(job.group, settlement, reason)))
+        turn.send(place, ruled[ballot.settlements.get(member.identity, Settlement.NOTHING)])
     job.lost, job.over, job.meeting_since, job.paused_since = {}, False, None, None
-    for place in job.places:
-        job.note(place)
+    job.note_all()
     workers = tuple(member.worker for member in decision.members)
     newcomers = tuple(sorted(identity.worker for identity in decision.newcomers))
     turn.tell(GroupFormed(job.generation, workers, newcomers, reason))
@@ -204,8 +203,9 @@ def _announce(turn: Turn) -> None:
     ]
     if fitting:
         job.announced = job.generation + 1
+        announced = Announced(job.announced)
         for worker in sorted(job.alive):
-            turn.send(job.places[worker], Announced(job.announced))
+            turn.send(job.places[worker], announced)
 
 
 # ------------------------------------------------------------------------------------------------------------ waiting

@@ -36,7 +36,7 @@ from paceline.coordinator.messages import (
 from paceline.coordinator.rules import JobRules
 
 
-class Membership:
+class Coordinator:
     """One job's membership. `job` may be read by anyone."""
 
     def __init__(self, rules: JobRules, *, now: float) -> None:

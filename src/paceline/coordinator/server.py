@@ -28,7 +28,7 @@ from paceline.coordinator.inputs import (
     Tick,
     WorkerSaid,
 )
-from paceline.coordinator.membership import Membership
+from paceline.coordinator.membership import Coordinator
 from paceline.coordinator.messages import AgentHello, decode_from_agent, decode_from_worker, decode_hello, encode
 from paceline.coordinator.rules import JobRules, Outcome
 from paceline.errors import ConfigError, CorruptFrame, ProtocolError
@@ -80,7 +80,7 @@ class CoordinatorServer:
 
     async def __aenter__(self) -> CoordinatorServer:
         """Listen. Raises `ConfigError` when the port is taken."""
-        self._membership = Membership(self.rules, now=self._clock.now())
+        self._coordinator = Coordinator(self.rules, now=self._clock.now())
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         try:
             self._listener: StreamServer = await serve_streams(
@@ -172,21 +172,24 @@ class CoordinatorServer:
 
     def _handle(self, happened: Input) -> None:
         try:
-            effects = self._membership.handle(happened, self._clock.now())
+            effects = self._coordinator.handle(happened, self._clock.now())
         except ProtocolError:
             raise
         except Exception as error:  # Our own bug: the job must not go on half-decided, nor hang.
             if not self._outcome.done():
                 self._outcome.set_exception(error)
             raise
+        encoded: dict[int, bytes] = {}  # one message to all members is the same object, and is encoded once
         for effect in effects:
-            self._act(effect)
+            self._act(effect, encoded)
 
-    def _act(self, effect: Effect) -> None:
+    def _act(self, effect: Effect, encoded: dict[int, bytes]) -> None:
         match effect:
             case Send(connection, message):
                 if connection in self._outboxes:
-                    self._outboxes[connection].put(encode(message))
+                    if id(message) not in encoded:
+                        encoded[id(message)] = encode(message)
+                    self._outboxes[connection].put(encoded[id(message)])
             case Drop(connection):
                 if connection in self._outboxes:
                     self._outboxes[connection].finish()

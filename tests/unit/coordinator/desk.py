@@ -18,7 +18,7 @@ from paceline.coordinator.inputs import (
     Tick,
     WorkerSaid,
 )
-from paceline.coordinator.membership import Membership
+from paceline.coordinator.membership import Coordinator
 from paceline.coordinator.messages import (
     Announced,
     Fail,
@@ -52,7 +52,7 @@ class Desk:
 
     def __init__(self, workers: int = 3, **rules: Any) -> None:
         self.now = 100.0
-        self.membership = Membership(JobRules(workers=workers, **rules), now=self.now)
+        self.coordinator = Coordinator(JobRules(workers=workers, **rules), now=self.now)
         self.sent: list[tuple[Connection, Any]] = []
         self.events: list[Event] = []
         self.outcome: Outcome | None = None
@@ -64,7 +64,7 @@ class Desk:
     # ------------------------------------------------------------------------------------------ saying
 
     def handle(self, happened: Input) -> None:
-        for effect in self.membership.handle(happened, self.now):
+        for effect in self.coordinator.handle(happened, self.now):
             match effect:
                 case Send(connection, message):
                     self.sent.append((connection, message))
@@ -145,7 +145,7 @@ class Desk:
 
     def form(self, *workers: int) -> None:
         """The first group, of all workers by default."""
-        for worker in workers or range(self.membership.job.rules.workers):
+        for worker in workers or range(self.coordinator.job.rules.workers):
             self.join(worker)
             self.meet(worker)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.coordinator.inputs import AgentConnected, AgentSaid, Disconnected, Drop, End, Send, Tell, Tick, WorkerSaid
-from paceline.coordinator.membership import Membership
+from paceline.coordinator.membership import Coordinator
 from paceline.coordinator.messages import (
     Announced,
     Dismiss,
@@ -88,7 +88,7 @@ class Simulation:
         self.random = random.Random(seed)
         self.now = 0.0
         rules = JobRules(workers=workers, min_workers=min_workers, start_timeout_seconds=300.0)
-        self.membership = Membership(rules, now=self.now)
+        self.coordinator = Coordinator(rules, now=self.now)
         self.num_crashes = num_crashes
         self.max_restarts = max_restarts
         self.workers: dict[int, Worker] = {}  # by place: the newest process
@@ -162,7 +162,7 @@ class Simulation:
         self.tell_server(Tick())
 
     def tell_server(self, happened: Any) -> None:
-        for effect in self.membership.handle(happened, self.now):
+        for effect in self.coordinator.handle(happened, self.now):
             match effect:
                 case Send(connection, message):
                     if connection == AGENT:

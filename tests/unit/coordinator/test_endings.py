@@ -210,6 +210,22 @@ def test_during_a_gentle_stop_survivors_still_settle_and_nobody_is_let_in() -> N
     assert workers_of(desk.ruling(1)) == [0, 1]
 
 
+def test_workers_that_go_when_they_were_asked_to_stop_are_not_lost() -> None:
+    desk = Desk(workers=3)
+    for worker in range(3):
+        desk.start(worker)
+    desk.form()
+    desk.request_stop(immediate=False)
+    desk.disconnect(0)
+    desk.exit(1, code=130)
+    assert not desk.told_events(MemberLost)
+    assert not desk.verdicts(2)
+    desk.meet(2, 4, VOTED, suspects=(0,))
+    assert workers_of(desk.ruling(2)) == [2]
+    desk.leave(2)
+    assert desk.outcome == Outcome(130, "Ctrl-C")
+
+
 def test_a_gentle_stop_can_be_made_immediate() -> None:
     desk = Desk(workers=2)
     desk.form()

@@ -67,7 +67,7 @@ def test_a_fenced_member_that_thaws_is_fenced_again() -> None:
     desk.say(1, Heartbeat())
     assert desk.is_fenced(1)
     desk.join(1)
-    assert desk.membership.job.places[1].status.value == "lost"
+    assert desk.coordinator.job.places[1].status.value == "lost"
 
 
 def test_heartbeats_count_only_after_the_join() -> None:
@@ -103,7 +103,7 @@ def test_the_vote_of_a_call_that_a_lost_member_had_ended_is_committed() -> None:
     desk.kill(1)
     desk.meet(0, 6, VOTED)
     assert desk.ruling(0).settlement is Settlement.COMMIT
-    assert desk.membership.job.highest == 7
+    assert desk.coordinator.job.highest == 7
 
 
 def test_a_commit_that_was_reported_before_the_reporter_died_stays() -> None:
@@ -305,5 +305,5 @@ def test_messages_of_a_lost_process_that_come_late_change_nothing() -> None:
     desk.exit(1, signal="SIGKILL")
     desk.record(1, 0, b"late")
     desk.meet(1, 9)
-    assert desk.membership.job.ended_calls.number == 0
-    assert desk.membership.job.highest == -1
+    assert desk.coordinator.job.ended_calls.number == 0
+    assert desk.coordinator.job.highest == -1

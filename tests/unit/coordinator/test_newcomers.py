@@ -250,8 +250,8 @@ def test_a_newcomer_that_replays_leaves_the_group_that_it_could_not_enter() -> N
     desk.record(0, 0, b"done")
     desk.meet(1, -1, incarnation=2, suspects=(0,))
     assert desk.replays(1, 2) == [Replay(0, b"done")]
-    assert desk.membership.job.alive == {0}
-    assert WorkerIdentity(1, 2) == desk.membership.job.places[1].identity
+    assert desk.coordinator.job.alive == {0}
+    assert WorkerIdentity(1, 2) == desk.coordinator.job.places[1].identity
 
 
 def test_results_that_a_worker_outside_of_the_group_claims_do_not_count() -> None:

@@ -224,7 +224,7 @@ def test_an_agent_that_is_lost_takes_those_with_it_that_had_not_joined() -> None
     desk.meet(0)
     desk.wait(6.0)
     assert [event.worker for event in desk.told_events(WorkerAwaited)] == [1]
-    assert desk.membership.job.places[1].reason == "the agent on a is gone (its connection closed)"
+    assert desk.coordinator.job.places[1].reason == "the agent on a is gone (its connection closed)"
 
 
 def test_started_processes_are_told_as_events() -> None:
