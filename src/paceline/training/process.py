@@ -6,6 +6,7 @@ Without a launcher it is a group of one. Next file: `session.py`.
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.communication.listener import DataListener
+from paceline.communication.rendezvous import connect
 from paceline.coordinator.client import CoordinatorClient
 from paceline.coordinator.protocols import Membership
 from paceline.coordinator.solo import SoloMembership
@@ -91,6 +93,13 @@ class Process:
     environment: JobEnvironment
     session: Session
     calls: Calls
+    listener: DataListener | None
+
+    def close(self) -> None:
+        """Drop all connections. Without `leave` before it, the coordinator sees that and judges by the exit code."""
+        self.session.close()
+        if self.listener is not None:
+            self.listener.close()
 
 
 _lock = threading.Lock()
@@ -120,7 +129,7 @@ def leave() -> None:
         with process.calls.call("end of the script", {}):
             pass
         process.session.membership.leave()
-    process.session.close()
+    process.close()
 
 
 def worker_finished() -> None:
@@ -134,7 +143,7 @@ def worker_failed(summary: str, traceback: str) -> None:
     process, _current = _current, None
     if process is not None:
         process.session.membership.fail(summary, traceback)
-        process.session.close()
+        process.close()
         return
     environment = JobEnvironment.read(os.environ)
     if environment.coordinator is None:
@@ -149,7 +158,7 @@ def _start(environment: JobEnvironment) -> Process:
     if environment.coordinator is None:
         member = Member(environment.identity, environment.host, "", os.getpid())
         membership: Membership = SoloMembership()
-        listener = None
+        listener: DataListener | None = None
     else:
         listener = DataListener(environment.identity, credentials, interface=routing_address(environment.coordinator))
         member = Member(environment.identity, environment.host, listener.address, os.getpid())
@@ -157,25 +166,24 @@ def _start(environment: JobEnvironment) -> Process:
     session = Session(
         membership,
         member,
-        listener=listener,
-        credentials=credentials,
-        talk_timeout_seconds=float(environment.settings.get("talk_timeout_seconds", TALK_TIMEOUT_SECONDS)),
+        connect=functools.partial(
+            connect,
+            identity=environment.identity,
+            listener=listener,
+            credentials=credentials,
+            timeout_seconds=float(environment.settings.get("talk_timeout_seconds", TALK_TIMEOUT_SECONDS)),
+        ),
     )
-    calls = Calls(session)
+    process = Process(environment, session, Calls(session), listener)
     session.start()
-    atexit.register(_close_quietly, session)
-    return Process(environment, session, calls)
+    atexit.register(process.close)
+    return process
 
 
 def _client(environment: JobEnvironment) -> CoordinatorClient:
     assert environment.coordinator is not None
     credentials = Credentials(environment.job_id, environment.secret)
     return CoordinatorClient(environment.coordinator, credentials, environment.identity)
-
-
-def _close_quietly(session: Session) -> None:
-    """At exit without `leave`: the coordinator sees the connection end and judges by the exit code."""
-    session.close()
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -11,9 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from paceline.communication.listener import DataListener
 from paceline.communication.protocols import Communicator
-from paceline.communication.rendezvous import connect
 from paceline.coordinator.protocols import (
     Membership,
     Notice,
@@ -30,7 +28,6 @@ from paceline.observability.events import RoundCommitted, RoundDiscarded, emit
 from paceline.strategies.protocols import Ballot
 from paceline.training.vote import VoteRecord, decide
 from paceline.types import Group, Member, WorkerIdentity
-from paceline.wire.handshake import Credentials
 
 logger = logging.getLogger("paceline.training")
 
@@ -53,9 +50,7 @@ class Session:
     Args:
         membership: this worker's side of the coordinator.
         member: how peers reach this worker.
-        listener: where peers' connections arrive; None for a group of one without a launcher.
-        credentials: the job's secret.
-        talk_timeout_seconds: how long a peer that is alive may keep the others waiting.
+        connect: gives this worker its means of talk in a group that it is a member of; does not wait.
     """
 
     def __init__(
@@ -63,15 +58,11 @@ class Session:
         membership: Membership,
         member: Member,
         *,
-        listener: DataListener | None,
-        credentials: Credentials,
-        talk_timeout_seconds: float,
+        connect: Callable[[Group], Communicator],
     ) -> None:
         self.membership = membership
         self._member = member
-        self._listener = listener
-        self._credentials = credentials
-        self._talk_timeout_seconds = talk_timeout_seconds
+        self._connect_to = connect
         self.round = NO_STATE
         self.call = 0
         self.call_agreed = False  # every member is inside the call
@@ -215,8 +206,6 @@ class Session:
             communicator, self._communicator = self._communicator, None
         if communicator is not None:
             communicator.close()
-        if self._listener is not None:
-            self._listener.close()
         self.membership.close()
 
     def _meet(self, state: RoundState, reason: str, lost: CommunicationError | None = None) -> Ruling:
@@ -256,13 +245,7 @@ class Session:
 
     def _connect(self) -> Communicator:
         assert self._group is not None
-        communicator = connect(
-            self._group,
-            self.identity,
-            self._listener,
-            self._credentials,
-            timeout_seconds=self._talk_timeout_seconds,
-        )
+        communicator = self._connect_to(self._group)
         with self._lock:
             self._communicator = communicator
             over = self._over >= self._group.generation
