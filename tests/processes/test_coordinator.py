@@ -293,13 +293,17 @@ def test_a_process_with_the_wrong_secret_is_refused(start: Start) -> None:
 def test_a_start_that_takes_too_long_is_told_to_those_who_wait(start: Start) -> None:
     rules = JobRules(workers=2, hosts=("a", "b"), start_timeout_seconds=1.5, notice_seconds=0.5)
     with Coordinator(rules) as coordinator:
+        link = coordinator.call(AgentLink.connect(coordinator.address, JOB, host="b"))
+        for number in range(2):
+            coordinator.call(link.report_started(number, 1, 100))
         worker = start(coordinator.address, 0)
         worker.do("join")
         answer = worker.do("meet")
         assert answer["error"] == "StartTimeout"
-        assert answer["message"] == "1 of 2 workers did not start within 2 s: worker 1 on b was not started"
+        assert answer["message"] == "1 of 2 workers did not start within 2 s: worker 1 on b runs, but has not joined"
         assert coordinator.outcome().exit_code == 124
         assert coordinator.event(WorkerAwaited).host == "b"
+        coordinator.call(link.close())
 
 
 def test_a_failure_stops_all_others_at_once_and_is_the_jobs(start: Start) -> None:

@@ -104,6 +104,7 @@ def reconsider(turn: Turn) -> None:
     match decision.kind:
         case "form":
             _form(turn, attendance, decision)
+            _announce(turn)
         case "pause":
             _pause(turn, decision)
         case "lost" if job.stop is not None:
@@ -126,14 +127,15 @@ def _attendance(turn: Turn) -> Attendance:
         for place in job.places
         if place.status is Status.JOINED and not place.in_group and place.member is not None
     ]
+    admits = job.stop is None and all(one.report.admits for one in survivors if one.report is not None)
     return Attendance(
         generation=job.generation,
         survivors=survivors,
-        outsiders=outsiders if job.stop is None else (),
+        outsiders=outsiders if admits else (),
         absent=[place.worker for place in job.places if place.status in MAY_COME],
         call=job.ended_calls.number,
         state_exists=job.state_exists,
-        min_workers=job.min_workers if job.stop is None else 1,
+        min_workers=job.min_workers if admits else 1,  # a group that lets nobody in would pause for ever
     )
 
 
@@ -194,7 +196,9 @@ def _pause(turn: Turn, decision: Decision) -> None:
 def _announce(turn: Turn) -> None:
     """Call the members together when someone waits whom they can let in; once a generation."""
     job = turn.job
-    if job.generation == 0 or job.announced > job.generation or job.over or job.stop is not None or not job.alive:
+    if job.generation == 0 or job.announced > job.generation or job.over or not job.alive:
+        return
+    if job.stop is not None or job.outcome is not None:
         return
     fitting = [
         worker

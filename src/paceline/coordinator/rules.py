@@ -31,7 +31,7 @@ class JobRules:
     start_timeout_seconds: float = 300.0
     heartbeat_seconds: float = 0.5
     lost_after_seconds: float = 3.0
-    progress_timeout_seconds: float = 60.0
+    progress_timeout_seconds: float = 600.0  # a long step, or the tracing of one, is no fault
     pause_timeout_seconds: float = 3600.0
     notice_seconds: float = 5.0
     max_recorded_bytes: int = 64 << 20

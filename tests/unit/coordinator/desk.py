@@ -97,13 +97,14 @@ class Desk:
         suspects: tuple[int, ...] = (),
         incarnation: int = 1,
         call_agreed: bool = True,
+        admits: bool = True,
     ) -> None:
         """`generation` is by default the last one that this process was ruled into."""
         if generation is None:
             rulings = self.rulings(worker, incarnation)
             generation = rulings[-1].group.generation if rulings else 0
         who = tuple(WorkerIdentity(suspect, 1) for suspect in suspects)
-        report = Report(generation, call, committed, state, who, "test", call_agreed)
+        report = Report(generation, call, committed, state, who, "test", call_agreed, admits)
         self.say(worker, Meet(report), incarnation)
 
     def record(self, worker: int, call: int, result: bytes = b"", incarnation: int = 1) -> None:

@@ -150,8 +150,8 @@ def test_the_coordinator_waits_for_the_verdict_about_a_suspect() -> None:
     assert workers_of(desk.ruling(0)) == [0, 2]
 
 
-def test_a_member_that_is_stuck_inside_the_call_is_lost_after_a_minute() -> None:
-    desk = Desk(workers=2)
+def test_a_member_that_is_stuck_inside_the_call_is_lost_after_the_progress_timeout() -> None:
+    desk = Desk(workers=2, progress_timeout_seconds=60.0)
     desk.start(1)
     desk.form()
     desk.meet(0, 3, WORKING, suspects=(1,))
@@ -164,8 +164,8 @@ def test_a_member_that_is_stuck_inside_the_call_is_lost_after_a_minute() -> None
     assert workers_of(desk.ruling(0)) == [0]
 
 
-def test_a_member_that_is_past_the_call_of_the_others_is_waited_for_longer() -> None:
-    desk = Desk(workers=2)
+def test_a_member_that_is_past_the_call_of_the_others_is_waited_for_as_at_the_start() -> None:
+    desk = Desk(workers=2, progress_timeout_seconds=60.0)
     desk.form()
     desk.record(1, 0)
     desk.meet(0, 3, VOTED, suspects=(1,))
@@ -176,8 +176,8 @@ def test_a_member_that_is_past_the_call_of_the_others_is_waited_for_longer() -> 
     assert workers_of(desk.ruling(0)) == [0, 1]
 
 
-def test_a_member_that_may_not_have_come_to_the_call_yet_is_waited_for_longer_but_not_for_ever() -> None:
-    desk = Desk(workers=2)
+def test_a_member_that_may_not_have_come_to_the_call_yet_is_waited_for_as_at_the_start() -> None:
+    desk = Desk(workers=2, progress_timeout_seconds=60.0)
     desk.form()
     desk.meet(0, 0, WORKING, suspects=(1,), call_agreed=False)
     desk.wait(290.0)

@@ -209,6 +209,19 @@ def test_before_the_first_commit_survivors_and_fresh_processes_are_equal() -> No
     assert not ruling.group.newcomers
 
 
+def test_nobody_is_let_in_where_a_newcomer_could_not_find_its_place() -> None:
+    desk = Desk(workers=3, min_workers=2)
+    desk.form()
+    lose_and_restart(desk, 1, (0, 2))
+    desk.meet(1, incarnation=2)
+    desk.disconnect(2)
+    desk.meet(0, 4, VOTED, admits=False)
+    assert workers_of(desk.ruling(0)) == [0]
+    assert desk.announced(0) == [3, 4]
+    desk.meet(0, 5)
+    assert workers_of(desk.ruling(0)) == [0, 1]
+
+
 def test_when_every_holder_is_lost_the_job_fails_and_says_why() -> None:
     desk = Desk(workers=3)
     desk.form()
