@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from paceline.errors import ConfigError
 
@@ -19,16 +20,19 @@ from paceline.errors import ConfigError
 def build(model: keras.Model, data: tuple[Any, Any, Any]) -> None:
     """Create all variables of the model, its losses, metrics and optimizer, as the first training step would.
 
-    Stands on `Trainer._symbolic_build(data_batch=...)`.
+    Stands on `Trainer._symbolic_build(data_batch=...)` and `CompileLoss.build`.
     """
     model._symbolic_build(data_batch=data)
+    losses = compile_loss(model)
+    if losses is not None and not losses.built:  # older versions of Keras build the losses at their first call
+        x, y, _ = data
+        arguments = {"training": False} if calls_with_training(model) else {}
+        losses.build(y, model(keras.tree.map_structure(tf.convert_to_tensor, x), **arguments))
 
 
 def build_for_inference(model: keras.Model, x: Any) -> None:
     """Create the model's variables alone."""
     if not model.built or not all(layer.built for layer in model._flatten_layers()):
-        import tensorflow as tf
-
         model(keras.tree.map_structure(tf.convert_to_tensor, x), training=False)
 
 
