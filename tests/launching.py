@@ -38,7 +38,7 @@ def wait():
         gate.read()
 '''
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0  # generous: machines are busy, and only failures wait that long
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ class Launcher:
             assert piece, f"{text!r} was not said, but {self._err!r}"
             self._err += piece
 
-    def wait(self) -> Result:
+    def wait(self, *, seconds: float = PATIENCE_SECONDS) -> Result:
         """Until it has ended."""
-        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = self.process.communicate(timeout=seconds)
         return Result(self.process.returncode, out.decode(), (self._err + err).decode())
 
     def log(self, worker: int) -> str:

@@ -148,10 +148,11 @@ class Narrator:
         self._is_silent = False
 
     def __call__(self, event: Event) -> None:
-        line = None if self._is_silent else narrate(event, self._summary)
+        now = time.monotonic()
+        line = None if self._is_silent else narrate(event, self._summary, now=now)
         if line is not None:
             self._output.say(line.text, is_warning=line.is_warning)
-        self._summary = fold(self._summary, event)
+        self._summary = fold(self._summary, event, now=now)
 
     def is_silent(self) -> bool:
         return self._is_silent or self._summary.is_ending

@@ -8,6 +8,7 @@ from paceline.observability.events import (
     DataSharded,
     Event,
     GroupFormed,
+    JobPaused,
     MemberJoined,
     MemberLost,
     RoundDiscarded,
@@ -29,8 +30,8 @@ class Line:
     is_warning: bool = False
 
 
-def narrate(event: Event, before: JobSummary) -> Line | None:
-    """What to say about `event`. `before` is the summary without it."""
+def narrate(event: Event, before: JobSummary, *, now: float) -> Line | None:
+    """What to say about `event`, which happened at `now`. `before` is the summary without it."""
     if before.is_ending:
         return None  # what happens while a job is taken down has one cause, which was told
     match event:
@@ -41,15 +42,24 @@ def narrate(event: Event, before: JobSummary) -> Line | None:
             return None if text is None else Line(f"worker {worker} {text}", is_warning=True)
         case WorkerAwaited(worker, of, host, seconds):
             return Line(f"waiting for worker {worker} of {of} ({host}, {seconds:.0f} s)")
+        case GroupFormed(_, workers, (), _) if workers == before.group:
+            return None  # the same members have met again, on the way to something that will be told
         case GroupFormed(generation, workers, _, reason):
             return Line(_group(generation, len(workers), reason, before))
+        case JobPaused(workers, needed):
+            are = "worker is" if workers == 1 else "workers are"
+            return Line(f"paused: {workers} {are} there, {needed} are needed (--min-workers)", is_warning=True)
         case MemberLost(worker, incarnation, _, reason):
             if (worker, incarnation) in before.gone or reason == CONNECTION_CLOSED:
                 return None  # its end was told a moment ago, or will be
             return Line(f"worker {worker} is lost: {reason}", is_warning=True)
         case MemberJoined(worker, _, _, seconds, state_bytes):
-            return Line(f"worker {worker} joined after {seconds:.1f} s, with {format_bytes(state_bytes)} of state")
+            away = now - dict(before.gone_since).get(worker, now - seconds)
+            state = f", with {format_bytes(state_bytes)} of state in {seconds:.1f} s" if state_bytes else ""
+            return Line(f"worker {worker} joined after {away:.1f} s{state}")
         case RoundDiscarded(number, call, _, reason):
+            if reason == before.group_reason:
+                return None  # the coordinator has ruled so when it formed this group, and that was told
             return Line(f"round {number} of {call} is taken again: {reason}")
         case DataSharded(source, policy, samples, samples_per_rank):
             total = "samples of unknown number" if samples is None else f"{samples} samples"

@@ -25,9 +25,11 @@ class JobSummary:
 
     Attributes:
         group: workers of the newest generation, in rank order.
+        group_reason: why it was formed.
         newcomers: those of them that wait for the state.
         running: worker -> incarnation of the processes that exist.
         gone: (worker, incarnation) of those that ended.
+        gone_since: (worker, when) of those that were lost and have not joined again.
         largest_group: the most workers that ever were in a group.
         is_ending: exits are no news any more.
     """
@@ -36,9 +38,11 @@ class JobSummary:
     workers: int = 0
     generation: int = 0
     group: tuple[int, ...] = ()
+    group_reason: str = ""
     newcomers: tuple[int, ...] = ()
     running: tuple[tuple[int, int], ...] = ()
     gone: frozenset[tuple[int, int]] = frozenset()
+    gone_since: tuple[tuple[int, float], ...] = ()
     largest_group: int = 0
     step: int | None = None
     rounds_committed: int = 0
@@ -49,8 +53,8 @@ class JobSummary:
     is_ending: bool = False
 
 
-def fold(summary: JobSummary, event: Event) -> JobSummary:
-    """The summary after `event`."""
+def fold(summary: JobSummary, event: Event, *, now: float) -> JobSummary:
+    """The summary after `event`, which happened at `now` (seconds of any clock)."""
     match event:
         case JobStarted(job_id, workers):
             return JobSummary(job_id=job_id, workers=workers)
@@ -60,15 +64,19 @@ def fold(summary: JobSummary, event: Event) -> JobSummary:
         case WorkerExited(worker, incarnation):
             running = {of: number for of, number in summary.running if (of, number) != (worker, incarnation)}
             gone = summary.gone | {(worker, incarnation)}
+            summary = _without(summary, worker, now)
             return replace(summary, running=tuple(sorted(running.items())), gone=gone)
-        case GroupFormed(generation, workers, newcomers):
+        case GroupFormed(generation, workers, newcomers, reason):
             largest = max(summary.largest_group, len(workers))
-            return replace(summary, generation=generation, group=workers, newcomers=newcomers, largest_group=largest)
-        case MemberLost():
-            return replace(summary, members_lost=summary.members_lost + 1)
+            summary = replace(summary, generation=generation, group=workers, group_reason=reason)
+            return replace(summary, newcomers=newcomers, largest_group=largest)
+        case MemberLost(worker):
+            return replace(_without(summary, worker, now), members_lost=summary.members_lost + 1)
         case MemberJoined(worker):
             newcomers = tuple(newcomer for newcomer in summary.newcomers if newcomer != worker)
-            return replace(summary, newcomers=newcomers, members_joined=summary.members_joined + 1)
+            gone_since = tuple((of, since) for of, since in summary.gone_since if of != worker)
+            joined = summary.members_joined + 1
+            return replace(summary, newcomers=newcomers, gone_since=gone_since, members_joined=joined)
         case RoundCommitted(step=step):
             newest = summary.step if step is None else step
             return replace(summary, step=newest, rounds_committed=summary.rounds_committed + 1)
@@ -79,3 +87,9 @@ def fold(summary: JobSummary, event: Event) -> JobSummary:
         case JobEnded():
             return replace(summary, is_ending=True)
     return summary
+
+
+def _without(summary: JobSummary, worker: int, now: float) -> JobSummary:
+    """Note since when `worker` is gone; the first sign of it counts."""
+    since = {worker: now, **dict(summary.gone_since)}
+    return replace(summary, gone_since=tuple(sorted(since.items())))

@@ -9,6 +9,7 @@ from paceline.observability.events import (
     Event,
     GroupFormed,
     JobEnded,
+    JobPaused,
     JobStarted,
     MemberJoined,
     MemberLost,
@@ -33,15 +34,18 @@ KILLED_AND_BACK: tuple[Event, ...] = (
     RoundCommitted(0, 1, "fit", 1, 3, 48, 0.1, 0.01, 0.001, 0.01),
     WorkerExited(2, 1, None, "SIGKILL"),
     MemberLost(2, 1, 1, "its process was killed"),
-    RoundDiscarded(1, "fit", 1, "worker 2 was killed"),
-    GroupFormed(2, (0, 1), (), "worker 2 was killed"),
+    GroupFormed(2, (0, 1), (), "worker 2 was killed; round 1 is discarded"),
+    RoundDiscarded(1, "fit", 1, "worker 2 was killed; round 1 is discarded"),
     WorkerStarted(2, 2, 103, "here"),
     RoundCommitted(1, 2, "fit", 2, 2, 48, 0.1, 0.01, 0.001, 0.01),
-    GroupFormed(3, (0, 1, 2), (2,), "worker 2 has come"),
-    MemberJoined(2, 2, 3, 4.13, 12_300_000),
-    MemberLost(1, 1, 3, "silent for 3 s"),
-    GroupFormed(4, (0, 2), (), "worker 1 is lost"),
+    GroupFormed(3, (0, 1), (), "worker 2 asks to come in"),
+    GroupFormed(4, (0, 1, 2), (2,), "worker 2 has come"),
+    MemberJoined(2, 2, 4, 0.43, 12_300_000),
+    RoundDiscarded(2, "fit", 4, "digests differ"),
+    MemberLost(1, 1, 4, "silent for 3 s"),
+    GroupFormed(5, (0, 2), (), "worker 1 is lost"),
     WorkerExited(1, 1, None, "SIGKILL, out of memory"),
+    JobPaused(1, 2),
     WorkerExited(2, 2, 3, None),
     WorkerExited(0, 1, 0, None),
 )
@@ -49,11 +53,11 @@ KILLED_AND_BACK: tuple[Event, ...] = (
 
 def told(events: tuple[Event, ...]) -> tuple[list[str], JobSummary]:
     summary, lines = JobSummary(), []
-    for event in events:
-        line = narrate(event, summary)
+    for second, event in enumerate(events):
+        line = narrate(event, summary, now=float(second))
         if line is not None:
             lines.append(("! " if line.is_warning else "  ") + line.text)
-        summary = fold(summary, event)
+        summary = fold(summary, event, now=float(second))
     return lines, summary
 
 
@@ -67,14 +71,16 @@ def test_a_summary_is_what_the_events_amount_to() -> None:
     assert summary == JobSummary(
         job_id="job",
         workers=3,
-        generation=4,
+        generation=5,
         group=(0, 2),
+        group_reason="worker 1 is lost",
         running=(),
         gone=frozenset({(2, 1), (1, 1), (2, 2), (0, 1)}),
+        gone_since=((0, 23.0), (1, 18.0), (2, 22.0)),
         largest_group=3,
         step=2,
         rounds_committed=2,
-        rounds_discarded=1,
+        rounds_discarded=2,
         members_lost=2,
         members_joined=1,
     )
