@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from paceline.communication.protocols import Communicator
 from paceline.coordinator.protocols import Replay
@@ -29,6 +29,7 @@ from paceline.wire.frames import checksum
 logger = logging.getLogger("paceline.training")
 
 Description = Mapping[str, str]
+Stage = Literal["agreeing", "equalising", "running"]
 RESULT = "result"
 ERROR = "error"
 
@@ -58,7 +59,7 @@ class Calls:
         self.session = session
         self.parts: list[Recoverable] = []
         self._progress: Recoverable | None = None
-        self._running = False
+        self._stage: Stage = "agreeing"
         self._depth = 0
         self._catching_up = False
         session.admit = self._admit
@@ -79,7 +80,7 @@ class Calls:
                     yield OpenedCall()
                 return
             opened = self._open(kind, description, progress)
-            self._running = self.session.call_agreed = True
+            self._stage, self.session.call_agreed = "running", True
             try:
                 yield opened
             except PacelineError:
@@ -97,7 +98,7 @@ class Calls:
         return self._flagged("_catching_up")
 
     def _open(self, kind: str, description: Description, progress: Recoverable | None) -> OpenedCall:
-        self._progress, self._running = progress, False
+        self._progress, self._stage = progress, "agreeing"
         if self.session.late and not self.session.holds_state:
             opened = self._catch_up(kind)
             if opened.replayed or opened.resumed:
@@ -106,11 +107,16 @@ class Calls:
         return OpenedCall()
 
     def _agree(self, kind: str, description: Description) -> None:
-        agreement = Agreement(kind, {"call": f"{kind}, number {self.session.call}", **description}, self._digest())
-        run(self.session, agreement)
-        agreement.raise_if_different()
-        if agreement.states_differ:
-            run(self.session, TakeStateOfRankZero(self))
+        stage = self._stage
+        if stage != "equalising":  # else a newcomer, which came after the others had agreed
+            agreement = Agreement(kind, {"call": f"{kind}, number {self.session.call}", **description}, self._digest())
+            run(self.session, agreement)
+            agreement.raise_if_different()
+            if not agreement.states_differ:
+                return
+        self._stage = "equalising"
+        run(self.session, TakeStateOfRankZero(self))
+        self._stage = stage
 
     def _end(self, opened: OpenedCall, kind: str, result: Any) -> None:
         """Count the call, and leave its result for workers that come later."""
@@ -118,7 +124,7 @@ class Calls:
             self.session.membership.record_call(self.session.call, encode([kind, result]))
         self.session.call += 1
         self.session.call_agreed = False
-        self._progress, self._running = None, False
+        self._progress, self._stage = None, "agreeing"
 
     @contextlib.contextmanager
     def _inside(self, kind: str) -> Iterator[None]:
@@ -163,7 +169,7 @@ class Calls:
             except CommunicationError as lost:
                 logger.info("taking over the state failed (%s); asking again", lost)
                 continue
-            return OpenedCall(resumed=self._running)
+            return OpenedCall(resumed=self._stage == "running")
 
     def _admit(self, group: Group, communicator: Communicator) -> None:
         """Hand the state to the group's newcomers. All members call this, at the same point of the same call."""
@@ -193,7 +199,7 @@ class Calls:
         states = [part.export_state() for part in parts]
         values = {
             "round": self.session.round,
-            "running": self._running,
+            "stage": self._stage,
             "parts": [(state.values, len(state.arrays)) for state in states],
         }
         return State(values, tuple(array for state in states for array in state.arrays))
@@ -210,7 +216,7 @@ class Calls:
         for part, (values, count) in zip(parts, entries, strict=True):
             part.adopt_state(State(values, state.arrays[offset : offset + count]))
             offset += count
-        self._running = state.values["running"]
+        self._stage = state.values["stage"]
         self.session.round = state.values["round"]
 
     def _digest(self) -> str:

@@ -11,17 +11,23 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from paceline.communication.protocols import Communicator
 from paceline.errors import CommunicationError
 from paceline.observability.events import Phase, PhaseStarted, RoundCommitted, emit
-from paceline.strategies.protocols import Activity
+from paceline.strategies.protocols import Activity, Ballot
 from paceline.training.session import Outcome, Session
+from paceline.types import Group
 
 
 def run(session: Session, activity: Activity[Any, Any]) -> bool:
-    """Take rounds until one is not discarded. Returns whether it was committed, rather than halted."""
-    while (outcome := run_round(session, activity)) is Outcome.DISCARDED:
-        pass
-    return outcome is Outcome.COMMITTED
+    """Take rounds until one is committed. Returns False when it was not the activity's, but one by which the group
+    agreed to end the call before it."""
+    while True:
+        match run_round(session, activity):
+            case Outcome.COMMITTED:
+                return True
+            case Outcome.HALTING if run_round(session, AgreeToHalt(activity.name)) is Outcome.COMMITTED:
+                return False
 
 
 def run_round(session: Session, activity: Activity[Any, Any]) -> Outcome:
@@ -62,3 +68,29 @@ def run_round(session: Session, activity: Activity[Any, Any]) -> Outcome:
 def _begin(session: Session, phase: Phase) -> float:
     emit(PhaseStarted(session.round, phase))
     return time.perf_counter()
+
+
+class AgreeToHalt:
+    """The round that ends a call early. It follows, in the same group, a vote in which a member asked for that.
+
+    The vote alone would not do: where it was cut, a member cannot tell what the others have read in it. Like every
+    round this one is either committed by all or run again, and then it begins with the activity's own round.
+    """
+
+    step = None
+    samples = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def work(self, group: Group, rank: int, communicator: Communicator) -> None:
+        return None
+
+    def talk(self, work: None, communicator: Communicator) -> None:
+        return None
+
+    def ballot(self, work: None, proposal: None) -> Ballot:
+        return Ballot(digest=0)
+
+    def change(self, proposal: None) -> None:
+        return None

@@ -41,7 +41,7 @@ class Outcome(enum.Enum):
 
     COMMITTED = "committed"
     DISCARDED = "discarded"  # nothing has changed; it is run again
-    HALTED = "halted"  # nothing has changed; the call ends here
+    HALTING = "halting"  # nothing has changed; a member wants the call to end here, which is to be agreed
 
 
 class Session:
@@ -161,7 +161,8 @@ class Session:
             self._mismatches = 0
             return Outcome.COMMITTED
         if verdict.outcome == "halt":
-            return Outcome.HALTED
+            # When all are to meet first, a newcomer may come in, who has not heard of it: then all vote again.
+            return Outcome.DISCARDED if verdict.meet else Outcome.HALTING
         self._tell_discarded(call, verdict.outcome)
         self._complain(verdict.outcome, verdict.suspects)
         return Outcome.DISCARDED

@@ -64,8 +64,8 @@ class Verdict:
     """How the members' records end the round.
 
     Attributes:
-        outcome: "commit"; "halt" when a member wants the call to end before this round; or what was found: "digests
-            differ" or "data differ".
+        outcome: "commit"; "halt" when a member wants the call to end before this round, which is not committed; or what
+            was found: "digests differ" or "data differ".
         suspects: ranks in the minority when something differs.
         meet: a member has heard of a newer generation: all meet the coordinator before the next round.
         stop: a member was asked to stop: all stop after this round.
