@@ -42,6 +42,7 @@ from paceline.wire.handshake import Credentials
 
 JOB = Credentials("job", b"secret")
 SCRIPT = Path(__file__).with_name("coordinator_worker.py")
+PATIENCE_SECONDS = 60.0  # generous: machines are busy, and only failures wait that long
 Result = TypeVar("Result")
 
 
@@ -72,10 +73,10 @@ class Coordinator:
             started.set_result((asyncio.get_running_loop(), server))
             await self._ended.wait()
 
-    def call(self, coroutine: Coroutine[Any, Any, Result], timeout: float = 10.0) -> Result:
+    def call(self, coroutine: Coroutine[Any, Any, Result], timeout: float = PATIENCE_SECONDS) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
 
-    def outcome(self, timeout: float = 10.0) -> Outcome:
+    def outcome(self, timeout: float = PATIENCE_SECONDS) -> Outcome:
         return self.call(self.server.outcome(), timeout)
 
     def request_stop(self, *, immediate: bool) -> None:
@@ -84,7 +85,7 @@ class Coordinator:
 
         self.call(ask())
 
-    def event(self, kind: type[Result], timeout: float = 10.0) -> Result:
+    def event(self, kind: type[Result], timeout: float = PATIENCE_SECONDS) -> Result:
         """The next event of this kind; others are passed over."""
         deadline = Deadline(timeout)
         while True:
@@ -97,7 +98,7 @@ class Worker:
     """A worker process on strings."""
 
     def __init__(
-        self, address: str, worker: int, incarnation: int = 1, *, secret: str = "secret", timeout_seconds: float = 5.0
+        self, address: str, worker: int, incarnation: int = 1, *, secret: str = "secret", timeout_seconds: float = 30.0
     ) -> None:
         arguments = [address, secret, str(worker), str(incarnation), str(timeout_seconds)]
         self.process = subprocess.Popen(
@@ -119,10 +120,10 @@ class Worker:
         self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
         self.process.stdin.flush()
 
-    def answer(self, timeout: float = 15.0) -> dict[str, Any]:
+    def answer(self, timeout: float = PATIENCE_SECONDS) -> dict[str, Any]:
         return self.answers.get(timeout=timeout)
 
-    def notice(self, timeout: float = 15.0) -> dict[str, Any]:
+    def notice(self, timeout: float = PATIENCE_SECONDS) -> dict[str, Any]:
         return self.notices.get(timeout=timeout)
 
     def do(self, do: str, **command: Any) -> dict[str, Any]:
@@ -192,12 +193,12 @@ def test_a_kill_is_told_to_the_survivors_within_a_fraction_of_a_second(start: St
         for worker in workers[1:]:
             notice = worker.notice()
             assert (notice["notice"], notice["lost"]) == ("Verdict", [0])
-            assert notice["time"] - killed < 0.5
+            assert notice["time"] - killed < 2.0  # a few milliseconds on a machine that is not busy
             worker.tell("meet", committed=4, state="working")
         for worker in workers[1:]:
             ruling = worker.answer()
             assert (ruling["generation"], ruling["members"], ruling["settlement"]) == (2, [1, 2], "discard")
-            assert ruling["time"] - killed < 1.0
+            assert ruling["time"] - killed < 3.0
 
 
 def test_a_kill_while_the_others_meet_leaves_nobody_waiting(start: Start) -> None:
@@ -251,25 +252,25 @@ def test_a_call_that_ends_while_a_restarted_worker_waits_is_replayed_to_it(start
 
 
 def test_a_frozen_worker_is_lost_by_its_silence_and_fenced_when_it_thaws(start: Start) -> None:
-    rules = JobRules(workers=2, heartbeat_seconds=0.1, lost_after_seconds=1.0)
+    rules = JobRules(workers=2, heartbeat_seconds=0.2, lost_after_seconds=2.0)
     with Coordinator(rules) as coordinator:
         first, second = form(coordinator, start, 2)
         frozen = time.monotonic()
         second.signal(signal.SIGSTOP)
         notice = first.notice()
         assert "silent for" in notice["reason"]
-        assert 0.8 < notice["time"] - frozen < 2.5
+        assert 1.5 < notice["time"] - frozen < 6.0
         assert first.do("meet", committed=0, state="working")["members"] == [0]
         second.signal(signal.SIGCONT)
         assert second.do("meet", committed=0, state="working")["error"] == "Fenced"
 
 
 def test_a_worker_that_computes_in_python_is_not_taken_for_dead(start: Start) -> None:
-    rules = JobRules(workers=2, heartbeat_seconds=0.1, lost_after_seconds=1.0)
+    rules = JobRules(workers=2, heartbeat_seconds=0.2, lost_after_seconds=2.0)
     with Coordinator(rules) as coordinator:
         first, second = form(coordinator, start, 2)
-        first.tell("compute", seconds=3.0)
-        second.do("compute", seconds=3.0)
+        first.tell("compute", seconds=4.0)
+        second.do("compute", seconds=4.0)
         first.answer()
         with pytest.raises(queue.Empty):
             coordinator.event(MemberLost, timeout=0.1)
@@ -345,7 +346,7 @@ def test_an_immediate_stop_ends_every_wait(start: Start) -> None:
         worker = start(coordinator.address, 0)
         worker.do("join")
         worker.tell("meet")
-        coordinator.event(WorkerAwaited, timeout=10.0)
+        coordinator.event(WorkerAwaited)
         coordinator.request_stop(immediate=True)
         answer = worker.answer()
         assert (answer["error"], answer["code"]) == ("JobStopped", 130)
@@ -356,7 +357,7 @@ def test_a_coordinator_that_is_gone_ends_the_wait_within_its_time(start: Start) 
         worker = start(coordinator.address, 0, timeout_seconds=1.0)
         worker.do("join")
         worker.tell("meet")
-        coordinator.event(WorkerAwaited, timeout=10.0)
+        coordinator.event(WorkerAwaited)
     answer = worker.answer()
     assert answer["error"] == "CoordinatorLost"
     assert worker.do("record", call=0, result="nobody hears it") == {"done": "record"}
@@ -387,7 +388,7 @@ def test_a_port_that_is_taken_is_told_clearly() -> None:
 
 
 def test_an_agents_reports_arrive_and_orders_come_back(start: Start) -> None:
-    rules = JobRules(workers=2, heartbeat_seconds=0.1, lost_after_seconds=1.0)
+    rules = JobRules(workers=2, heartbeat_seconds=0.2, lost_after_seconds=2.0)
     with Coordinator(rules) as coordinator:
         link = coordinator.call(AgentLink.connect(coordinator.address, JOB, host="b"))
         orders: queue.Queue[Order] = queue.Queue()
@@ -402,7 +403,7 @@ def test_an_agents_reports_arrive_and_orders_come_back(start: Start) -> None:
         assert coordinator.event(WorkerStarted) == WorkerStarted(0, 1, 100, "b")
         workers = form(coordinator, start, 2)
         workers[1].signal(signal.SIGSTOP)
-        order = orders.get(timeout=10)
+        order = orders.get(timeout=PATIENCE_SECONDS)
         assert isinstance(order, KillWorker)
         assert (order.worker, order.incarnation) == (1, 1)
         workers[1].signal(signal.SIGKILL)
@@ -411,9 +412,9 @@ def test_an_agents_reports_arrive_and_orders_come_back(start: Start) -> None:
         coordinator.call(link.report_gave_up(1, "it was killed too often"))
         assert workers[0].do("meet", committed=2, state="working")["members"] == [0]
         coordinator.request_stop(immediate=False)
-        assert orders.get(timeout=10) == StopWorkers("Ctrl-C", False, 130)
+        assert orders.get(timeout=PATIENCE_SECONDS) == StopWorkers("Ctrl-C", False, 130)
         workers[0].do("leave")
-        assert orders.get(timeout=10) == StopWorkers("Ctrl-C", True, 130)
+        assert orders.get(timeout=PATIENCE_SECONDS) == StopWorkers("Ctrl-C", True, 130)
         following.result(10)
         coordinator.call(link.close())
 

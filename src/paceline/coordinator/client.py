@@ -85,6 +85,7 @@ class CoordinatorClient:
         self._channel: Channel | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._replays: dict[int, Replay] = {}  # of calls that come next
         # What the thread has heard; guarded by the condition.
         self._condition = threading.Condition()
         self._answer: ToWorker | None = None
@@ -118,13 +119,16 @@ class CoordinatorClient:
         return joined.generation
 
     def meet(self, report: Report) -> Ruling | Replay:
+        if report.call in self._replays and self._stop is None:
+            return self._replays.pop(report.call)
         self._ask_only(Meet(report))
         answer = self._await((Ruled, Replayed, StartTimedOut), deadline=None)
         match answer:
             case Ruled(ruling):
                 return ruling
-            case Replayed(replay):
-                return replay
+            case Replayed(replays):
+                self._replays = {replay.call: replay for replay in replays}
+                return self._replays.pop(report.call)
             case StartTimedOut(message):
                 raise StartTimeout(message)
         raise AssertionError(f"not an answer to meet: {answer}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from paceline.coordinator.inputs import Connection, Effect, Send, Tell
 from paceline.coordinator.messages import Order, ToWorker
-from paceline.coordinator.protocols import Report, Stop
+from paceline.coordinator.protocols import Replay, Report, Stop
 from paceline.coordinator.rules import JobRules, Outcome
 from paceline.observability.events import Event
 from paceline.types import Group, Member, WorkerIdentity
@@ -87,6 +87,18 @@ class EndedCalls:
             fits = self.num_bytes + len(result) <= self.capacity_bytes
             self.results[call] = result if fits else None
             self.num_bytes += len(result) if fits else 0
+
+    def replay_from(self, call: int, *, max_number: int, max_bytes: int) -> tuple[Replay, ...]:
+        """Call `call`, which has ended, and those after it, as many as fit; at least one."""
+        replays: list[Replay] = []
+        num_bytes = 0
+        for number in range(call, min(self.number, call + max_number)):
+            result = self.results.get(number)
+            num_bytes += len(result or b"")
+            if replays and num_bytes > max_bytes:
+                break
+            replays.append(Replay(number, result))
+        return tuple(replays)
 
 
 @dataclass

@@ -10,16 +10,20 @@ from paceline.coordinator.arrivals import end_generation, lose
 from paceline.coordinator.ballot import settle
 from paceline.coordinator.job import MAY_COME, Place, Status, Turn
 from paceline.coordinator.messages import Announced, Awaiting, PushedStop, Refused, Replayed, Ruled
-from paceline.coordinator.protocols import Replay, Report, RoundState, Ruling, Settlement
+from paceline.coordinator.protocols import Report, RoundState, Ruling, Settlement
 from paceline.coordinator.quorum import Attendance, Candidate, Decision, decide, name_workers
 from paceline.coordinator.rules import Outcome
 from paceline.errors import ProtocolError
 from paceline.observability.events import GroupFormed, JobPaused, WorkerAwaited
 from paceline.types import Group
 
-# A newcomer that was just told of an ended call asks for the next one within milliseconds. A meeting that was called
-# for it waits this long, or it would run after short calls for ever.
+# A newcomer that was just told of ended calls asks for the next one within milliseconds. Members that meet to let it in
+# wait this long for it, and one that keeps asking so fast is worth a meeting: else it would run after short calls for
+# ever.
 ADMISSION_GRACE_SECONDS = 1.0
+# Results of ended calls travel together, so that a script of many short calls is replayed faster than it was made.
+MAX_REPLAYS = 256
+MAX_REPLAY_BYTES = 1 << 20
 
 
 def met(turn: Turn, place: Place, report: Report) -> None:
@@ -80,9 +84,13 @@ def _replay_to(turn: Turn, place: Place) -> None:
     report = place.report
     if report is None or report.committed_rounds >= 0 or report.call >= calls.number:
         return
-    turn.send(place, Replayed(Replay(report.call, calls.results.get(report.call))))
+    replays = calls.replay_from(report.call, max_number=MAX_REPLAYS, max_bytes=MAX_REPLAY_BYTES)
+    turn.send(place, Replayed(replays))
+    hurries = place.replayed_at is not None and turn.now - place.replayed_at < ADMISSION_GRACE_SECONDS
     place.report, place.in_group, place.replayed_at = None, False, turn.now
     turn.job.note(place)
+    if hurries and replays[-1].call == calls.number - 1:
+        _call_members_together(turn)
 
 
 # ------------------------------------------------------------------------------------------------------- the next group
@@ -194,22 +202,25 @@ def _pause(turn: Turn, decision: Decision) -> None:
 
 
 def _announce(turn: Turn) -> None:
-    """Call the members together when someone waits whom they can let in; once a generation."""
+    """Call the members together when someone waits whom they can let in."""
     job = turn.job
-    if job.generation == 0 or job.announced > job.generation or job.over or not job.alive:
+    for worker in job.waiting - job.alive:
+        report = job.places[worker].report
+        if report is not None and report.call == job.ended_calls.number:
+            _call_members_together(turn)
+
+
+def _call_members_together(turn: Turn) -> None:
+    """Once a generation, unless they meet anyway."""
+    job = turn.job
+    meeting = job.over or not job.waiting.isdisjoint(job.alive)
+    ending_soon = job.stop is not None or job.outcome is not None
+    if job.generation == 0 or job.announced > job.generation or meeting or ending_soon:
         return
-    if job.stop is not None or job.outcome is not None:
-        return
-    fitting = [
-        worker
-        for worker in job.waiting - job.alive
-        if (report := job.places[worker].report) is not None and report.call == job.ended_calls.number
-    ]
-    if fitting:
-        job.announced = job.generation + 1
-        announced = Announced(job.announced)
-        for worker in sorted(job.alive):
-            turn.send(job.places[worker], announced)
+    job.announced = job.generation + 1
+    announced = Announced(job.announced)
+    for worker in sorted(job.alive):
+        turn.send(job.places[worker], announced)
 
 
 # ------------------------------------------------------------------------------------------------------------ waiting

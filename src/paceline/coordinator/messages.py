@@ -82,9 +82,9 @@ class Ruled(msgspec.Struct, frozen=True, tag="ruled"):
 
 
 class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
-    """Answers `Meet`: the call has ended."""
+    """Answers `Meet`: the call has ended, and perhaps the next ones too."""
 
-    replay: Replay
+    replays: tuple[Replay, ...]
 
 
 class StartTimedOut(msgspec.Struct, frozen=True, tag="start-timed-out"):

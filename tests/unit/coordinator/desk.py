@@ -174,7 +174,7 @@ class Desk:
         return rulings[-1].group.generation if rulings else 0
 
     def replays(self, worker: int, incarnation: int = 1) -> list[Replay]:
-        return [message.replay for message in self.told(worker, Replayed, incarnation)]
+        return [replay for message in self.told(worker, Replayed, incarnation) for replay in message.replays]
 
     def verdicts(self, worker: int, incarnation: int = 1) -> list[Verdict]:
         return [message.verdict for message in self.told(worker, PushedVerdict, incarnation)]

@@ -185,7 +185,7 @@ class Simulation:
         if isinstance(message, Refused):
             raise AssertionError(f"{worker.identity} was refused: {message.reason}")
         if isinstance(message, Replayed):
-            self.replayed.append((message.replay.call, message.replay.result))
+            self.replayed.extend((replay.call, replay.result) for replay in message.replays)
         if isinstance(message, Ruled):
             self.check_ruling(worker, message.ruling)
 
@@ -281,10 +281,10 @@ class Simulation:
                 self.meet(worker, RoundState.BOUNDARY)
             case Ruled(ruling):
                 self.enter(worker, ruling)
-            case Replayed(replay):
+            case Replayed(replays):
                 assert worker.history is None
-                assert replay.call == worker.call
-                worker.call += 1
+                assert replays[0].call == worker.call
+                worker.call = replays[self.random.randrange(len(replays))].call + 1
                 if worker.call == len(ROUNDS_OF_CALLS):
                     self.leave(worker)
                 else:

@@ -98,7 +98,6 @@ def test_calls_that_have_ended_are_replayed_at_once() -> None:
     desk.record(0, 1, b"second")
     lose_and_restart(desk, 1, (0,))
     desk.meet(1, incarnation=2, call=0)
-    desk.meet(1, incarnation=2, call=1)
     assert desk.replays(1, 2) == [Replay(0, b"first"), Replay(1, b"second")]
     desk.meet(1, incarnation=2, call=2)
     assert len(desk.replays(1, 2)) == 2
@@ -113,6 +112,48 @@ def test_a_call_that_ends_while_a_newcomer_waits_for_it_is_replayed_then() -> No
     desk.record(0, 0, b"history")
     assert desk.replays(1, 2) == [Replay(0, b"history")]
     assert not desk.rulings(1, 2)
+
+
+def test_long_histories_are_replayed_in_portions() -> None:
+    desk = Desk(workers=2)
+    desk.form()
+    for call in range(300):
+        desk.record(0, call, bytes(100_000) if call < 20 else b"")
+    lose_and_restart(desk, 1, (0,))
+    desk.meet(1, incarnation=2)
+    assert [replay.call for replay in desk.replays(1, 2)] == list(range(10))
+    desk.meet(1, incarnation=2, call=10)
+    assert [replay.call for replay in desk.replays(1, 2)] == list(range(20 + 246))
+
+
+def test_a_newcomer_that_runs_after_short_calls_is_let_in() -> None:
+    desk = Desk(workers=2)
+    desk.form()
+    desk.record(0, 0)
+    lose_and_restart(desk, 1, (0,))
+    desk.meet(1, incarnation=2, call=0)
+    assert not desk.announced(0)
+    desk.record(0, 1)
+    desk.meet(1, incarnation=2, call=1)
+    assert desk.announced(0) == [3]
+    desk.record(0, 2)
+    desk.meet(0, 5, call=3)
+    desk.meet(1, incarnation=2, call=2)
+    assert desk.generation(0) == 2
+    desk.meet(1, incarnation=2, call=3)
+    assert workers_of(desk.ruling(0)) == [0, 1]
+
+
+def test_a_newcomer_that_takes_its_time_between_calls_is_not_worth_a_meeting() -> None:
+    desk = Desk(workers=2)
+    desk.form()
+    desk.record(0, 0)
+    lose_and_restart(desk, 1, (0,))
+    for call in range(5):
+        desk.meet(1, incarnation=2, call=call)
+        desk.record(0, call + 1)
+        desk.wait(2.0)
+    assert not desk.announced(0)
 
 
 def test_the_members_wait_a_moment_for_the_newcomer_that_has_just_replayed() -> None:
@@ -161,8 +202,7 @@ def test_results_above_the_limit_are_replayed_as_a_marker() -> None:
     desk.record(0, 1, b"123")
     desk.record(0, 2, b"12")
     lose_and_restart(desk, 1, (0,))
-    for call in range(3):
-        desk.meet(1, incarnation=2, call=call)
+    desk.meet(1, incarnation=2)
     assert desk.replays(1, 2) == [Replay(0, b"12345678"), Replay(1, None), Replay(2, b"12")]
 
 
