@@ -18,6 +18,10 @@ import leftovers
 _FOLDER = Path(__file__).parent
 _ORDER = ("architecture", "unit", "clusters", "processes", "numerics", "tensorflow")
 
+# The same examples in every run, and no limit on the time of one: a busy machine is no failure.
+hypothesis.settings.register_profile("paceline", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("paceline")
+
 # Inherited by every process that a test starts, however indirectly, also when its parent has died.
 os.environ[leftovers.MARK] = uuid.uuid4().hex
 

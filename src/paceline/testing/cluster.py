@@ -14,7 +14,8 @@ from typing import Literal, TypeVar
 
 from paceline.communication.communicator import GroupCommunicator
 from paceline.communication.listener import DataListener
-from paceline.communication.rendezvous import connect
+from paceline.communication.rendezvous import PeerLinks, connect
+from paceline.communication.transfer import DuplexLink
 from paceline.communication.transports.memory import MemoryNetwork, connect_memory
 from paceline.errors import CommunicationError
 from paceline.types import Group, Member, WorkerIdentity
@@ -86,6 +87,20 @@ def make_group(
         for communicator in made:
             stack.callback(communicator.close)
         yield made
+
+
+@contextlib.contextmanager
+def make_links(transport: Transport, *, timeout_seconds: float = 20.0) -> Iterator[tuple[DuplexLink, DuplexLink]]:
+    """Rank 0's link to rank 1 and rank 1's link to rank 0, over sockets; closed at the end."""
+    with listening(0) as one, listening(1) as two, contextlib.ExitStack() as stack:
+        group = group_of([one, two], transport=transport)
+        links = [
+            PeerLinks(group, listener.identity, listener, CREDENTIALS, timeout_seconds=timeout_seconds)
+            for listener in (one, two)
+        ]
+        for made in links:
+            stack.callback(made.close)
+        yield links[0].to(1), links[1].to(0)
 
 
 @contextlib.contextmanager

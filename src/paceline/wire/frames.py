@@ -14,6 +14,7 @@ import enum
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,8 +43,7 @@ class Kind(enum.IntEnum):
     GOODBYE = 5
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """A frame without its payload."""
 
     kind: int

@@ -40,6 +40,7 @@ UFUNCS: dict[ReduceOperation, np.ufunc] = {"sum": np.add, "max": np.maximum, "mi
 # A medium-sized array still wants some blocks to overlap, but not segments so small that their overhead shows.
 _BLOCKS_WANTED = 4
 _SMALLEST_SEGMENT_BYTES = 64 * 1024
+DELAY_BLOCKS = 1
 _ALIGNMENT = 16  # elements; keeps vector loads within cache lines
 
 
@@ -74,9 +75,9 @@ def lay_out(blocks: Blocks, rank: int, num_stages: int) -> Plan:
     outgoing: list[Step] = []
     incoming: list[Step] = []
     arrived: dict[tuple[int, int], int] = {}  # (block, stage) -> how many steps have arrived with it
-    for tick in range(len(blocks) + num_stages - 1):
+    for tick in range(len(blocks) + (num_stages - 1) * DELAY_BLOCKS):
         for stage in range(num_stages):
-            index = tick - stage
+            index = tick - stage * DELAY_BLOCKS
             if not 0 <= index < len(blocks):
                 continue
             chunks = blocks[index]

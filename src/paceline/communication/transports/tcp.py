@@ -13,7 +13,7 @@ from paceline.communication.transfer import SEGMENT_BYTES, Arrival, Consume, Dup
 from paceline.communication.transports.polling import PollWaiter
 from paceline.errors import CorruptFrame, GenerationOver, PeerLost, ProtocolError
 from paceline.wire.channels import shut_down
-from paceline.wire.frames import HEADER_BYTES, Header, Kind, checksum, decode_header, encode_header
+from paceline.wire.frames import HEADER_BYTES, Kind, checksum, decode_header, encode_header
 from paceline.wire.waiting import READABLE, WRITABLE
 
 
@@ -31,8 +31,9 @@ class TcpLink(DuplexLink):
         self._unsent: list[memoryview] = []
         self._num_pushed = 0
         # Incoming: the frame under way.
-        self._header_bytes = bytearray(HEADER_BYTES)
-        self._header: Header | None = None
+        self._header = memoryview(bytearray(HEADER_BYTES))
+        self._length: int | None = None  # known once the header is here
+        self._checksum = 0
         self._num_arrived = 0
         self._num_pulled = 0
         self._scratch = memoryview(bytearray(SEGMENT_BYTES))
@@ -59,37 +60,38 @@ class TcpLink(DuplexLink):
             self._unsent[0] = self._unsent[0][num_sent:]
 
     def pull(self, piece: Arrival) -> bool:
-        expected = piece.num_bytes if isinstance(piece, Consume) else len(piece)
-        target = self._scratch if isinstance(piece, Consume) else piece
-        while self._header is None or self._num_arrived < HEADER_BYTES + self._header.length:
-            if not self._receive(target, expected):
+        if isinstance(piece, Consume):
+            length, target = piece.num_bytes, self._scratch
+        else:
+            length, target = len(piece), piece
+        while self._length is None or self._num_arrived < HEADER_BYTES + self._length:
+            if not self._receive(target, length):
                 return False
-            if self._header is None and self._num_arrived >= HEADER_BYTES:
-                self._header = self._read_header(expected)
-        payload = target[: self._header.length]
-        if checksum(payload) != self._header.checksum:
+            if self._length is None and self._num_arrived >= HEADER_BYTES:
+                self._length, self._checksum = self._read_header(length)
+        payload = target[: self._length]
+        if checksum(payload) != self._checksum:
             raise CorruptFrame(f"frame {self._num_pulled} from rank {self.peer} arrived damaged")
-        self._header = None
+        self._length = None
         self._num_arrived = 0
         self._num_pulled += 1
         if isinstance(piece, Consume):
             piece.consumer(payload)
         return True
 
-    def _receive(self, target: memoryview, expected: int | None) -> bool:
+    def _receive(self, target: memoryview, length: int | None) -> bool:
         """Read more of the frame under way: as much as is surely of this frame. False: nothing is there."""
-        if self._header is not None:
-            expected = self._header.length
+        if self._length is not None:
+            length = self._length
         arrived = self._num_arrived
         try:
             if arrived >= HEADER_BYTES:
-                assert expected is not None
-                count = self._socket.recv_into(target[arrived - HEADER_BYTES : expected])
-            elif expected is None:
-                count = self._socket.recv_into(memoryview(self._header_bytes)[arrived:])
+                assert length is not None
+                count = self._socket.recv_into(target[arrived - HEADER_BYTES : length])
+            elif length is None:
+                count = self._socket.recv_into(self._header[arrived:])
             else:
-                buffers = [memoryview(self._header_bytes)[arrived:], target[:expected]]
-                count = self._socket.recvmsg_into(buffers)[0]
+                count = self._socket.recvmsg_into([self._header[arrived:], target[:length]])[0]
         except BlockingIOError:
             return False
         except OSError as error:
@@ -100,9 +102,10 @@ class TcpLink(DuplexLink):
         self.bytes_received += count
         return True
 
-    def _read_header(self, expected: int | None) -> Header:
+    def _read_header(self, length: int | None) -> tuple[int, int]:
+        """Length and checksum of the frame under way. Raises unless it is the one that is due."""
         try:
-            header = decode_header(self._header_bytes, limit=SEGMENT_BYTES)
+            header = decode_header(self._header, limit=SEGMENT_BYTES)
         except ProtocolError as error:
             # The handshake has shown who this is: what is no frame now is damage.
             raise CorruptFrame(f"what rank {self.peer} sent arrived damaged: {error}") from error
@@ -113,9 +116,9 @@ class TcpLink(DuplexLink):
             )
         if header.kind == Kind.GOODBYE:
             raise GenerationOver(f"rank {self.peer} has left generation {self._generation}")
-        if expected is not None and header.length != expected:
-            raise ProtocolError(self.wrong_size(header.length, expected))
-        return header
+        if length is not None and header.length != length:
+            raise ProtocolError(self.wrong_size(header.length, length))
+        return header.length, header.checksum
 
     def arm(self, *, send: bool, receive: bool) -> tuple[int, int]:
         return self._socket.fileno(), (WRITABLE if send else 0) | (READABLE if receive else 0)
