@@ -78,7 +78,8 @@ class Replay:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Pushed: this generation is over; abort its talk and meet."""
+    """Pushed: this generation is over; abort its talk and meet. `lost` is empty when a member that is alive asks for
+    it, because its talk failed."""
 
     generation: int
     lost: tuple[WorkerIdentity, ...]
