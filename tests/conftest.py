@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import hypothesis
 import leftovers
 
 _FOLDER = Path(__file__).parent
