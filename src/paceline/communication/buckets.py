@@ -41,12 +41,18 @@ class Bucket:
 
 
 def plan_buckets(
-    entries: Sequence[Entry], *, capacity_bytes: int = 25 * MEBIBYTE, first_bytes: int = MEBIBYTE
+    entries: Sequence[Entry],
+    *,
+    capacity_bytes: int = 25 * MEBIBYTE,
+    first_bytes: int = MEBIBYTE,
+    alone_bytes: int | None = MEBIBYTE,
 ) -> tuple[Bucket, ...]:
     """Distribute `entries` over buckets, in the given order (the order in which the arrays become ready).
 
     Every entry lies in exactly one bucket, whole. A bucket takes more than `capacity_bytes` (the first of all:
-    `first_bytes`) only when it holds a single entry. Buckets stand in the order in which they become complete.
+    `first_bytes`) only when it holds a single entry. An entry of at least `alone_bytes` always stands alone: it is
+    long enough to be sent by itself, and fusing it would cost a copy. Buckets stand in the order in which they become
+    complete.
     """
     done: list[Bucket] = []
     filling: dict[str, list[int]] = {}
@@ -58,6 +64,9 @@ def plan_buckets(
 
     for index, (_, _, dtype) in enumerate(entries):
         added = sizes[index] * dtype_of(dtype).itemsize
+        if alone_bytes is not None and added >= alone_bytes:
+            done.append(_bucket(dtype, [index], sizes))
+            continue
         limit = capacity_bytes if done else min(first_bytes, capacity_bytes)
         if dtype in filling and num_bytes[dtype] + added > limit:
             complete(dtype)

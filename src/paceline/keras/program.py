@@ -10,18 +10,20 @@ TensorFlow through DLPack (measured 2026-12: microseconds for 64 MB, where `tf.c
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from paceline.communication.buckets import plan_buckets
+from paceline.communication.buckets import layout_digest, plan_buckets
 from paceline.communication.protocols import Communicator
 from paceline.keras import seam
 from paceline.keras.losses import Corrections
+from paceline.keras.means import BatchMeans
 from paceline.keras.synchronized import SynchronizedMoments
 from paceline.strategies.protocols import Contribution, Layout, Microbatch, SparseRows
 
@@ -40,6 +42,7 @@ class KerasProgram:
         self.training = training
         self._moments = moments
         self._corrections = Corrections(model)
+        self._means = BatchMeans()
         self._layout: Layout | None = None
         self._gradient_kinds: list[str] = []  # one of "dense", "sparse", "none" for each trainable variable
         self._order: list[int] = []  # trainable variables with a dense gradient, in the order of the buckets
@@ -74,32 +77,31 @@ class KerasProgram:
         self._trainable = list(self.model.trainable_variables) if self.training else []
         if self.training and not self.model.optimizer.built:
             self.model.optimizer.build(self._trainable)
-        self._metric_variables = _unique(v for metric in self.model.metrics for v in metric.variables)
-        metric_ids = {id(v) for v in self._metric_variables}
-        others = [v for v in self.model.non_trainable_variables if id(v) not in metric_ids]
-        self._seeds = [v for v in others if seam.is_seed_state(v)] if self.training else []
-        self._states = [v for v in others if _is_number(v) and not seam.is_seed_state(v)] if self.training else []
-        tensors = _to_tensors(data)
-        factors = tf.ones([self.measure_width], tf.float32)
-        arguments = (tensors, tf.constant(1.0), tf.constant([0, 0], tf.uint32), factors, tf.constant([1.0, 1.0]))
+        metric_variables = _unique(v for metric in self.model.metrics for v in metric.variables)
+        self._sums = [v for v in metric_variables if v.aggregation == "sum"]
+        ignored = {id(v) for v in metric_variables} | {id(v) for v in seam.frozen_weights(self.model)}
+        others = [v for v in self.model.non_trainable_variables if id(v) not in ignored]
+        others += [v for v in metric_variables if v.aggregation != "sum"]
+        self._seeds = [v for v in others if seam.is_seed_state(v)]
+        self._states = [v for v in others if _is_number(v) and not seam.is_seed_state(v)]
+        arguments = self._arguments(_to_tensors(data), 1.0, (0, 0), np.ones(self.measure_width), (1.0, 1.0))
         if self._runs_eagerly:
             self._contribute(*arguments)  # leaves no trace in the model
         else:
-            self._contribute.get_concrete_function(*arguments)
+            self._contribute.get_concrete_function(_any_number_of_rows(arguments[0]), *arguments[1:])
 
     def measure(self, data: Any) -> np.ndarray:
         return np.asarray(self._measure(_to_tensors(data)))
 
     def contribute(self, microbatch: Microbatch, communicator: Communicator) -> Contribution:
-        factors = microbatch.factors if microbatch.factors.size else np.ones(self.measure_width, np.float32)
-        with self._moments.talking_through(communicator, present=microbatch.present):
-            flats, sparse = self._contribute(
-                _to_tensors(microbatch.data),
-                tf.constant(microbatch.share, tf.float32),
-                tf.constant(microbatch.salt, tf.uint32),
-                tf.constant(factors),
-                tf.constant([float(microbatch.present), float(microbatch.first)]),
-            )
+        factors = microbatch.factors if microbatch.factors.size else np.ones(self.measure_width)
+        flags = (float(microbatch.present), float(microbatch.first))
+        arguments = self._arguments(_to_tensors(microbatch.data), microbatch.share, microbatch.salt, factors, flags)
+        talking = contextlib.nullcontext()
+        if self.synchronous:
+            talking = self._moments.talking_through(communicator, present=microbatch.present)
+        with talking:
+            flats, sparse = self._contribute(*arguments)
         rows = tuple(SparseRows(np.asarray(ids), np.asarray(values)) for ids, values in sparse)
         return Contribution(tuple(_as_array(flat) for flat in flats), rows, origin=flats)
 
@@ -108,6 +110,15 @@ class KerasProgram:
         sparse = tuple((tf.constant(entry.ids), tf.constant(entry.rows)) for entry in total.sparse)
         self.logs = self._apply(flats, sparse)
 
+    def _arguments(self, tensors: Any, share: float, salt: Any, factors: Any, flags: Any) -> tuple[Any, ...]:
+        return (
+            tensors,
+            tf.constant(share, tf.float64),
+            tf.constant(salt, tf.uint32),
+            tf.constant(factors, tf.float64),
+            tf.constant(flags, tf.float64),
+        )
+
     # ------------------------------------------------------------------------------------------- one microbatch's work
 
     def _contribute_step(
@@ -115,22 +126,36 @@ class KerasProgram:
     ) -> tuple[Any, Any]:
         """`flags` are `Microbatch.present` and `Microbatch.first`."""
         x, y, sample_weight = data
-        kept = [tf.identity(v.value) for v in self._metric_variables + self._states + self._seeds]
-        bases = kept[len(self._metric_variables) : len(kept) - len(self._seeds)]
-        for variable in self._metric_variables:
-            variable.assign(tf.zeros_like(variable.value))
+        states = [tf.identity(v.value) for v in self._states]
+        with self._untouched(), self._means.watched():
+            for variable in self._sums:
+                variable.assign(tf.zeros_like(variable.value))
+            self._salt_seeds(salt)
+            if self.training or not seam.has_own_test_step(self.model):
+                gradients = self._forward_and_backward(x, y, sample_weight, share, factors)
+            else:
+                gradients = []
+                with self._corrections.correct(share, factors):
+                    self.model.test_step(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
+            counts = [self._weigh_sum(v, share, flags[0]) for v in self._sums]
+            changes = [
+                _weigh_state(v, tf.convert_to_tensor(v.value) - before, share, flags[1])
+                for v, before in zip(self._states, states, strict=True)
+            ]
+            return self._pack(gradients, changes, counts)
+
+    @contextlib.contextmanager
+    def _untouched(self) -> Iterator[None]:
+        """While the block runs, variables may change; after it they are what they were."""
+        variables = self._sums + self._states + self._seeds
+        kept = [tf.identity(v.value) for v in variables]
+        yield
+        for variable, value in zip(variables, kept, strict=True):
+            variable.assign(value)
+
+    def _salt_seeds(self, salt: tf.Tensor) -> None:
         for variable in self._seeds:
             variable.assign(tf.bitwise.bitwise_xor(tf.cast(variable.value, tf.uint32), salt))
-        gradients = self._forward_and_backward(x, y, sample_weight, share, factors)
-        num_samples = tf.cast(tf.shape(_first(x))[0], tf.float32)
-        counts = [self._weigh_metric(v, share, num_samples, flags[0]) for v in self._metric_variables]
-        changes = [
-            _weigh_state(v, tf.convert_to_tensor(v.value) - base, share, flags[1])
-            for v, base in zip(self._states, bases, strict=True)
-        ]
-        for variable, value in zip(self._metric_variables + self._states + self._seeds, kept, strict=True):
-            variable.assign(value)
-        return self._pack(gradients, changes, counts)
 
     def _forward_and_backward(self, x: Any, y: Any, sample_weight: Any, share: Any, factors: Any) -> list[Any]:
         model = self.model
@@ -139,10 +164,7 @@ class KerasProgram:
             y_pred = model(x, **arguments)
             with self._corrections.correct(share, factors):
                 loss = seam.compute_loss(model, x, y, y_pred, sample_weight, training=self.training)
-            # a loss without reduction is a vector: Keras averages it for the log and adds it up for the gradient
-            logged = loss * tf.cast(share, loss.dtype) if len(loss.shape) > 0 else loss
-            num_samples = tf.shape(_first(x))[0]
-            seam.loss_tracker(model).update_state(logged, sample_weight=num_samples)
+            self._track_loss(loss, x, share)
             scaled = loss * tf.cast(share, loss.dtype)
             if self.training:
                 scaled = model.optimizer.scale_loss(scaled)
@@ -150,21 +172,25 @@ class KerasProgram:
         model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return gradients
 
-    def _weigh_metric(self, variable: Any, share: Any, num_samples: Any, present: Any) -> tf.Tensor:
-        """What a metric counted on this microbatch, such that the sum over microbatches is what it counts on the
-        whole batch. Keras averages each output's own loss over batches, not over samples."""
-        value = tf.convert_to_tensor(variable.value)
-        if id(variable) in self._counted_by_batch():
-            value = tf.cast(tf.cast(value, tf.float32) * (share / num_samples), value.dtype)
-        if variable.aggregation == "mean":
-            value = tf.cast(tf.cast(value, tf.float32) * share, value.dtype)
-        return value * tf.cast(present, value.dtype)
-
-    def _counted_by_batch(self) -> set[int]:
-        trackers = seam.output_loss_trackers(self.model)
+    def _track_loss(self, loss: tf.Tensor, x: Any, share: tf.Tensor) -> None:
+        """Count this loss in the epoch's average, as Keras does: weighted by samples, or by batches in its older
+        versions. A loss without reduction is a vector, which counts as so many losses, each with all of the global
+        batch's samples as its weight."""
+        num_samples: Any = tf.shape(_first(x))[0]
+        if len(loss.shape) > 0:
+            loss = loss * tf.cast(share, loss.dtype)
+            num_samples = tf.math.divide_no_nan(tf.cast(num_samples, tf.float64), share)
         if not seam.loss_tracker_counts_samples():
-            trackers = [*trackers, seam.loss_tracker(self.model)]
-        return {id(v) for tracker in trackers for v in tracker.variables}
+            num_samples = None
+        seam.loss_tracker(self.model).update_state(loss, sample_weight=num_samples)
+
+    def _weigh_sum(self, variable: Any, share: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
+        """What a metric counted on this microbatch, such that the sum over microbatches is what it counts on the
+        whole batch."""
+        value = tf.convert_to_tensor(variable.value)
+        if self._means.counts_batches(variable):
+            value = value * tf.cast(share, value.dtype)
+        return value * tf.cast(present, value.dtype)
 
     def _pack(self, gradients: Sequence[Any], changes: Sequence[Any], counts: Sequence[Any]) -> tuple[Any, Any]:
         """Fuse all tensors into one flat tensor a bucket; gradients in reverse order of use."""
@@ -178,7 +204,7 @@ class KerasProgram:
         flats = []
         for bucket in self.layout.buckets:
             pieces = [tf.reshape(tensors[slot.entry], [-1]) for slot in bucket.slots]
-            flats.append(tf.concat(pieces, 0) if len(pieces) > 1 else tf.identity(pieces[0]))
+            flats.append(tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0])
         return tuple(flats), tuple(sparse)
 
     def _plan(self, kinds: list[str], order: list[int], tensors: Sequence[tf.Tensor]) -> None:
@@ -186,26 +212,27 @@ class KerasProgram:
             assert kinds == self._gradient_kinds, "the same model gave other gradients"
             return
         names = [self._trainable[number].path for number in order]
-        names += [v.path for v in self._states] + [v.path for v in self._metric_variables]
+        names += [v.path for v in self._states] + [v.path for v in self._sums]
         entries = [
             (name, tuple(tensor.shape), np.dtype(tensor.dtype.as_numpy_dtype).name)
             for name, tensor in zip(names, tensors, strict=True)
         ]
         sparse = [self._trainable[number] for number, kind in enumerate(kinds) if kind == "sparse"]
         buckets = plan_buckets(entries)
-        text = repr((entries, [(bucket.dtype, bucket.num_elements) for bucket in buckets], [v.path for v in sparse]))
+        digest = hashlib.sha256(f"{layout_digest(entries, buckets)} {[v.path for v in sparse]}".encode()).hexdigest()
         shapes = tuple((int(v.shape[0]), int(np.prod(v.shape[1:]))) for v in sparse)
         self._gradient_kinds, self._order = kinds, order
-        self._layout = Layout(buckets, shapes, hashlib.sha256(text.encode()).hexdigest()[:16])
+        self._layout = Layout(buckets, shapes, digest[:16])
 
     # ---------------------------------------------------------------------------------------------------- the change
 
     def _apply_step(self, flats: Sequence[tf.Tensor], sparse: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> dict[str, Any]:
         """Adopt the sums. Returns the model's metrics after it."""
-        targets = [self._trainable[number] for number in self._order] + self._states + self._metric_variables
+        targets = [self._trainable[number] for number in self._order] + self._states + self._sums
         pieces: dict[int, tf.Tensor] = {}
         for bucket, flat in zip(self.layout.buckets, flats, strict=True):
-            for slot, piece in zip(bucket.slots, tf.split(flat, [s.size for s in bucket.slots]), strict=True):
+            split = tf.split(flat, [s.size for s in bucket.slots]) if len(bucket.slots) > 1 else [flat]
+            for slot, piece in zip(bucket.slots, split, strict=True):
                 pieces[slot.entry] = tf.reshape(piece, targets[slot.entry].shape)
         if self._trainable:
             self._apply_gradients(pieces, sparse)
@@ -231,9 +258,10 @@ class KerasProgram:
         x, y, sample_weight = data
         divisors: dict[int, tf.Tensor] = {}
         arguments = {"training": False} if seam.calls_with_training(self.model) else {}
-        y_pred = self.model(x, **arguments)
-        with self._corrections.measure(divisors):
-            seam.compile_loss(self.model)(y, y_pred, sample_weight)
+        with self._untouched(), self._means.silenced():
+            y_pred = self.model(x, **arguments)
+            with self._corrections.measure(divisors):
+                seam.compile_loss(self.model)(y, y_pred, sample_weight)
         one = tf.constant(1.0, tf.float64)
         return tf.stack([divisors.get(number, one) for number in range(self.measure_width)])
 
@@ -248,7 +276,7 @@ class KerasProgram:
     def _compile(self, step: Callable[..., Any]) -> Any:
         if self._runs_eagerly:
             return step
-        return tf.function(step, jit_compile=self._jit or None, autograph=False)
+        return tf.function(step, jit_compile=self._jit or None, autograph=False, reduce_retracing=True)
 
 
 def _unique(variables: Any) -> list[Any]:
@@ -265,6 +293,21 @@ def _first(structure: Any) -> tf.Tensor:
 
 def _to_tensors(data: Any) -> Any:
     return keras.tree.map_structure(lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), data)
+
+
+def _any_number_of_rows(data: Any) -> Any:
+    """The types of these tensors, of any batch size: one trace serves full and remaining microbatches."""
+
+    def spec(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        exact = tf.type_spec_from_value(leaf)
+        if isinstance(leaf, tf.RaggedTensor):
+            shape = [None, *exact.shape[1:]]
+            return tf.RaggedTensorSpec(shape, exact.dtype, exact.ragged_rank, exact.row_splits_dtype)
+        return type(exact)([None, *exact.shape[1:]], exact.dtype)
+
+    return keras.tree.map_structure(spec, data)
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:
