@@ -8,7 +8,7 @@ import pytest
 
 from unit.coordinator.simulation import ROUNDS_OF_CALLS, Simulation
 
-NUM_SEEDS = int(os.environ.get("PACELINE_EXPLORER_SEEDS", "150"))
+NUM_SEEDS = int(os.environ.get("PACELINE_EXPLORER_SEEDS", "60"))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
