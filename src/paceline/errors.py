@@ -1,19 +1,19 @@
 """Every exception of Paceline, in one tree. It splits by remedy: what can be retried, what must stop.
 
-    PacelineError
-    ├── CommunicationError            retry: the group meets the coordinator and goes on without the lost
-    │   ├── PeerLost                  a peer's connection closed, was silent past its deadline, or was ruled lost
-    │   ├── GenerationOver            this generation was ended by a verdict; old frames are dropped
-    │   └── CorruptFrame              a checksum did not match
-    ├── JobStopped                    stop: the job ends, and this process is not the reason
-    ├── Fenced                        stop: this process was replaced; it must end (its agent starts another)
-    ├── CoordinatorLost               stop: the coordinator cannot be reached within its deadline
-    ├── AuthenticationError           refuse: wrong secret, foreign job
-    ├── ProtocolError                 refuse: garbage, or a message that cannot be
-    └── UserError                     stop: what the user gave cannot work; says what, where and what to do
-        ├── ConfigError               an argument, option, variable or file
-        ├── RanksDisagree             the ranks' models, data or calls differ; carries one table
-        └── StartTimeout              a worker did not start in time
+PacelineError
+├── CommunicationError            retry: the group meets the coordinator and goes on without the lost
+│   ├── PeerLost                  a peer's connection closed, was silent past its deadline, or was ruled lost
+│   ├── GenerationOver            this generation was ended by a verdict; old frames are dropped
+│   └── CorruptFrame              a checksum did not match
+├── JobStopped                    stop: the job ends, and this process is not the reason
+├── Fenced                        stop: this process was replaced; it must end (its agent starts another)
+├── CoordinatorLost               stop: the coordinator cannot be reached within its deadline
+├── AuthenticationError           refuse: wrong secret, foreign job
+├── ProtocolError                 refuse: garbage, or a message that cannot be
+└── UserError                     stop: what the user gave cannot work; says what, where and what to do
+    ├── ConfigError               an argument, option, variable or file
+    ├── RanksDisagree             the ranks' models, data or calls differ; carries one table
+    └── StartTimeout              a worker did not start in time
 """
 
 from __future__ import annotations
