@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -22,8 +22,7 @@ from paceline.clusters.exits import Exit, exit_of
 from paceline.clusters.placement import Place
 from paceline.clusters.process import WorkerProcess
 from paceline.clusters.restart import GiveUp, Restart, RestartRules, decide
-from paceline.coordinator.agent_link import AgentLink
-from paceline.coordinator.messages import Dismiss, KillWorker, StopWorkers
+from paceline.coordinator.messages import Dismiss, KillWorker, Order, StopWorkers
 from paceline.errors import CoordinatorLost
 from paceline.observability.console import Stream
 
@@ -32,6 +31,18 @@ logger = logging.getLogger("paceline.clusters.agent")
 ORDER_SECONDS = 0.5  # a failure that was reported stops the job within this time, instead of a restart
 SECOND_NOTICE_SECONDS = 1.0
 REAP_SECONDS = 10.0
+
+
+class Coordinator(Protocol):
+    """What an agent needs of the coordinator; `AgentLink` is it, and says more. Reports raise `CoordinatorLost`."""
+
+    async def report_started(self, worker: int, incarnation: int, pid: int) -> None: ...
+
+    async def report_exited(self, worker: int, incarnation: int, exit_code: int | None, signal: str | None) -> None: ...
+
+    async def report_gave_up(self, worker: int, reason: str) -> None: ...
+
+    def orders(self) -> AsyncIterator[Order]: ...
 
 
 class WorkerOutput(Protocol):
@@ -85,7 +96,7 @@ class Agent:
     def __init__(
         self,
         plan: HostPlan,
-        link: AgentLink,
+        link: Coordinator,
         output: WorkerOutput,
         watch: GroupWatch,
         rules: RestartRules,

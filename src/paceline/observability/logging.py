@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import select
@@ -185,16 +186,21 @@ class Output:
                 batch = list(self._queue)
                 self._queue.clear()
                 finished = self._is_closing and not batch
-            for _, action in batch:
+            for num_bytes, action in batch:
                 self._put(action())
+                self._make_room(num_bytes)
             self._put(self._screen.overdue(float("inf") if finished else time.monotonic()))
-            with self._changed:
-                self._queued_bytes -= sum(num_bytes for num_bytes, _ in batch)
-            if batch and self._room is not None and self._loop is not None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all who wait for room
-                    self._loop.call_soon_threadsafe(self._room.set)
             if finished:
                 return
+
+    def _make_room(self, num_bytes: int) -> None:
+        with self._changed:
+            was_full = self._queued_bytes > LIMIT_BYTES
+            self._queued_bytes -= num_bytes
+            has_room = was_full and self._queued_bytes <= LIMIT_BYTES
+        if has_room and self._room is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all who wait for room
+                self._loop.call_soon_threadsafe(self._room.set)
 
     def _show(self, worker: int, stream: Stream, data: bytes) -> list[Write]:
         self._log(worker, data)
@@ -222,15 +228,15 @@ class Output:
         self._put(self._screen.line("stderr", f"paceline: {text}".encode(), time.monotonic()))
 
     def _put(self, writes: list[Write]) -> None:
-        for write in writes:
-            if write.stream in self._broken:
+        for stream, run in itertools.groupby(writes, key=lambda write: write.stream):
+            if stream in self._broken:
                 continue
             try:
-                _write_descriptor(self._descriptors[write.stream], write.data)
+                _write_descriptor(self._descriptors[stream], b"".join(write.data for write in run))
             except OSError as error:
                 # Nobody reads any more (`| head`, a closed terminal). The job goes on; its logs are whole.
-                self._broken.add(write.stream)
-                if write.stream == "stdout":
+                self._broken.add(stream)
+                if stream == "stdout":
                     self._complain_from_thread(f"cannot write to stdout: {error.strerror}; see the log files")
 
 
