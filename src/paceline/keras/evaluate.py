@@ -118,8 +118,8 @@ class Evaluation:
         if first is None or first.num_samples == 0:
             raise ConfigError("evaluate was given no data: the first batch is empty")
         self.microbatch = self._replica.microbatch_for(first.num_samples)
-        self._program = self._replica.program(training=False)
-        self._program.prepare(first.take(0, min(self.microbatch, first.num_samples)))
+        example = first.take(0, min(self.microbatch, first.num_samples))
+        self._program = self._replica.program(example, training=False)
 
     def run(self, callbacks: keras.callbacks.CallbackList, position: Position, *, entering: bool) -> dict[str, Any]:
         """Evaluate from `position` on. Returns the model's metrics; changes them alike on all ranks."""
@@ -128,7 +128,7 @@ class Evaluation:
         if entering:
             self._model.reset_metrics()
         self._batches.begin_epoch(0, position.step)
-        while (stretch := self._next_stretch(position.step)) and not self._model.stop_evaluating:
+        while stretch := self._next_stretch(position.step):
             for number in range(len(stretch)):
                 callbacks.on_test_batch_begin(position.step + number)
             activity = AllReduceRound(
@@ -137,10 +137,13 @@ class Evaluation:
                 name="evaluate",
                 step=None,
                 microbatch=self.microbatch,
-                salt=(position.step,),
+                salt=(self._replica.calls.session.call, position.step),
                 reduction=self._replica.reduction,
+                halt=bool(self._model.stop_evaluating),
             )
-            run(self._replica.session, activity)
+            if not run(self._replica.session, activity):
+                self._model.stop_evaluating = True
+                break
             for number in range(len(stretch)):
                 callbacks.on_test_batch_end(position.step + number, self._program.logs)
             position.step += len(stretch)

@@ -184,8 +184,8 @@ class FitLoop:
         if first is None or first.num_samples == 0:
             raise ConfigError("fit was given no data: the first batch is empty")
         self._microbatch = self._replica.microbatch_for(first.num_samples)
-        self._program = self._replica.program(training=True)
-        self._program.prepare(first.take(0, min(self._microbatch, first.num_samples)))
+        example = first.take(0, min(self._microbatch, first.num_samples))
+        self._program = self._replica.program(example, training=True)
         if self._validation is not None:
             self._validation.prepare()
 

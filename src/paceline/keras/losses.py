@@ -23,20 +23,19 @@ Kind = Literal["samples", "nothing", "measured"]
 class Corrections:
     """The corrections of one model's losses, used while its step is traced.
 
-    `kinds` is filled by the first trace; `factors` and `share` are the tensors of the step that is being traced.
+    `factors` and `share` are the tensors of the step that is being traced.
+
+    Attributes:
+        needs_divisors: some trace has met a loss whose divisor only the data tell.
     """
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        self.kinds: dict[int, Kind] = {}
+        self.needs_divisors = False
 
     @property
     def num_losses(self) -> int:
         return len(seam.flat_losses(self._model))
-
-    @property
-    def needs_divisors(self) -> bool:
-        return "measured" in self.kinds.values()
 
     def correct(self, share: tf.Tensor, factors: tf.Tensor) -> Any:
         """A block in which the model's losses are corrected."""
@@ -54,11 +53,11 @@ class _Corrected:
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         value = self._loss(y_true, y_pred, sample_weight)
         kind = kind_of(self._loss, y_pred, sample_weight)
-        self._owner.kinds[self._number] = kind
         if kind == "samples":
             return value
         if kind == "nothing":
             return tf.math.divide_no_nan(value, tf.cast(self._share, value.dtype))
+        self._owner.needs_divisors = True
         return value * tf.cast(self._factors[self._number], value.dtype)
 
     def __getattr__(self, name: str) -> Any:

@@ -62,8 +62,7 @@ def _one_round(
     if batch is None or batch.num_samples == 0:
         raise ConfigError(f"{name} was given an empty batch")
     microbatch = replica.microbatch_for(batch.num_samples)
-    program = replica.program(training=training)
-    program.prepare(batch.take(0, min(microbatch, batch.num_samples)))
+    program = replica.program(batch.take(0, min(microbatch, batch.num_samples)), training=training)
     with replica.calls.call(name, {"data": batches.signature(), **replica.describe()}) as opened:
         if not opened.replayed:
             if not opened.resumed:

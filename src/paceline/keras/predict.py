@@ -15,6 +15,8 @@ from paceline.keras import seam
 from paceline.keras.callbacks import prepare_callbacks
 from paceline.keras.datasets import make_batches
 from paceline.keras.replica import Replica
+from paceline.keras.tensors import any_number_of_rows, to_tensors
+from paceline.strategies.all_reduce import salt_of
 from paceline.strategies.protocols import Ballot
 from paceline.training.codec import decode, encode
 from paceline.training.recovery import State
@@ -75,8 +77,8 @@ def _predict_batches(replica: Replica, batches: Any, verbose: Any, callbacks: An
     if first is None or first.num_samples == 0:
         raise ConfigError("predict was given no data: the first batch is empty")
     microbatch = replica.microbatch_for(first.num_samples)
-    seam.build_for_inference(model, first.take(0, 1)[0])
-    forward = Forward(model)
+    forward = _forward_of(replica)
+    forward.prepare(first.take(0, min(microbatch, first.num_samples))[0])
     prepared = prepare_callbacks(
         callbacks,
         model=model,
@@ -102,14 +104,17 @@ def _run_rounds(
     prepared.on_predict_begin()
     model.stop_predicting = False
     batches.begin_epoch(0, progress.step)
-    while (batch := batches.batch(progress.step)) is not None and not model.stop_predicting:
+    while (batch := batches.batch(progress.step)) is not None:
         stretch = [batch]
         while len(stretch) < STRETCH and (batch := batches.batch(progress.step + len(stretch))) is not None:
             stretch.append(batch)
         for number in range(len(stretch)):
             prepared.on_predict_batch_begin(progress.step + number)
-        activity = PredictRound(forward, stretch, microbatch)
-        run(replica.session, activity)
+        salt = (replica.calls.session.call, progress.step)
+        activity = PredictRound(forward, stretch, microbatch, salt, halt=bool(model.stop_predicting))
+        if not run(replica.session, activity):
+            model.stop_predicting = True
+            break
         progress.outputs += activity.outputs
         for number in range(len(stretch)):
             prepared.on_predict_batch_end(progress.step + number, {"outputs": activity.outputs_of(number)})
@@ -118,29 +123,57 @@ def _run_rounds(
     return [np.concatenate(parts) for parts in zip(*progress.outputs, strict=True)]
 
 
+def _forward_of(replica: Replica) -> Forward:
+    """The compiled forward pass, made anew after `compile`, as Keras does."""
+    made_for = (seam.loss_tracker(replica.model), replica.model.run_eagerly)
+    if replica.forward is None or replica.forward[0] != made_for:
+        replica.forward = (made_for, Forward(replica.model))
+    return replica.forward[1]
+
+
 class Forward:
-    """The model's compiled forward pass, one microbatch in, flat leaves out."""
+    """The model's compiled forward pass, one microbatch in, flat leaves out. Random layers that are active in inference
+    draw for the microbatch, and leave their seeds as they were."""
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        own = seam.has_own_predict_step(model)
-        arguments = {"training": False} if seam.calls_with_training(model) else {}
-        step = (lambda x: model.predict_step((x,))) if own else (lambda x: model(x, **arguments))
-        cached = model.__dict__.get("_paceline_forward")
-        if cached is not None and cached[0] is model.run_eagerly:
-            self._function = cached[1]
-        else:
-            self._function = step if model.run_eagerly else tf.function(step, reduce_retracing=True, autograph=False)
-            model.__dict__["_paceline_forward"] = (model.run_eagerly, self._function)
+        self._own = seam.has_own_predict_step(model)
+        self._arguments = {"training": False} if seam.calls_with_training(model) else {}
+        self._step = self._salted
+        if not model.run_eagerly:
+            self._step = tf.function(self._salted, reduce_retracing=True, autograph=False)
 
-    def leaves(self, x: Any) -> list[np.ndarray]:
-        tensors = keras.tree.map_structure(lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), x)
-        return [np.asarray(leaf) for leaf in keras.tree.flatten(self._function(tensors))]
+    def prepare(self, x: Any) -> None:
+        """Build the model and trace for data like this microbatch's."""
+        tensors = to_tensors(x)
+        if self._model.run_eagerly:
+            self._outputs(tensors)
+            return
+        specs = any_number_of_rows(tensors)
+        if not all(layer.built for layer in seam.all_layers(self._model)):
+            tf.function(self._outputs, autograph=False).get_concrete_function(specs)
+        self._step.get_concrete_function(specs, tf.TensorSpec([2], tf.uint32))
+
+    def leaves(self, x: Any, salt: tuple[int, int]) -> list[np.ndarray]:
+        outputs = self._step(to_tensors(x), tf.constant(salt, tf.uint32))
+        return [np.asarray(leaf) for leaf in keras.tree.flatten(outputs)]
 
     def restore(self, x: Any, leaves: list[np.ndarray]) -> Any:
         """`leaves` in the structure of the model's output."""
-        tensors = keras.tree.map_structure(lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), x)
-        return keras.tree.pack_sequence_as(self._function(tensors), leaves)
+        return keras.tree.pack_sequence_as(self._step(to_tensors(x), tf.zeros([2], tf.uint32)), leaves)
+
+    def _salted(self, x: Any, salt: tf.Tensor) -> Any:
+        seeds = [v for v in self._model.variables if seam.is_seed_state(v)]
+        kept = [tf.identity(v.value) for v in seeds]
+        for variable in seeds:
+            variable.assign(tf.bitwise.bitwise_xor(tf.cast(variable.value, tf.uint32), salt))
+        outputs = self._outputs(x)
+        for variable, value in zip(seeds, kept, strict=True):
+            variable.assign(value)
+        return outputs
+
+    def _outputs(self, x: Any) -> Any:
+        return self._model.predict_step((x,)) if self._own else self._model(x, **self._arguments)
 
 
 class PredictRound:
@@ -149,9 +182,13 @@ class PredictRound:
     name = "predict"
     step = None
 
-    def __init__(self, forward: Forward, batches: list[Any], microbatch: int) -> None:
+    def __init__(
+        self, forward: Forward, batches: list[Any], microbatch: int, salt: tuple[int, ...], *, halt: bool
+    ) -> None:
         self._forward = forward
         self._batches = batches
+        self._salt = salt
+        self._halt = halt
         self._pieces = [
             (number, rows.start, rows.stop)
             for number, batch in enumerate(batches)
@@ -162,13 +199,13 @@ class PredictRound:
 
     def work(self, group: Group, rank: int, communicator: Communicator) -> list[Any]:
         mine = assign(len(self._pieces), group.size)[rank]
-        return [self._forward.leaves(self._rows(index)) for index in mine]
+        return [self._forward.leaves(self._rows(index), salt_of(*self._salt, index)) for index in mine]
 
     def talk(self, work: list[Any], communicator: Communicator) -> list[bytes]:
         return communicator.all_gather_bytes(encode(work))
 
     def ballot(self, work: list[Any], proposal: list[bytes]) -> Ballot:
-        return Ballot(digest=checksum(b"".join(proposal)))
+        return Ballot(digest=checksum(b"".join(proposal)), halt=self._halt)
 
     def change(self, proposal: list[bytes]) -> None:
         self.outputs = [piece for payload in proposal for piece in decode(payload)]

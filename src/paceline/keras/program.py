@@ -11,6 +11,7 @@ TensorFlow through DLPack (measured 2026-12: microseconds for 64 MB, where `tf.c
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from paceline.keras import seam
 from paceline.keras.losses import Corrections
 from paceline.keras.means import BatchMeans
 from paceline.keras.synchronized import SynchronizedMoments
+from paceline.keras.tensors import any_number_of_rows, first_leaf, to_tensors
 from paceline.strategies.protocols import Contribution, Layout, Microbatch, SparseRows
 
 
@@ -43,6 +45,7 @@ class KerasProgram:
         self._moments = moments
         self._corrections = Corrections(model)
         self._means = BatchMeans()
+        self._prepared: set[str] = set()  # kinds of data that were traced
         self._layout: Layout | None = None
         self._gradient_kinds: list[str] = []  # one of "dense", "sparse", "none" for each trainable variable
         self._order: list[int] = []  # trainable variables with a dense gradient, in the order of the buckets
@@ -72,31 +75,41 @@ class KerasProgram:
         return self._corrections.num_losses
 
     def prepare(self, data: Any) -> None:
+        tensors = to_tensors(data)
+        specs = any_number_of_rows(tensors)
+        if repr(specs) in self._prepared:
+            return
+        self._prepared.add(repr(specs))
         seam.build(self.model, data)
         self._moments.attach()
-        self._trainable = list(self.model.trainable_variables) if self.training else []
-        if self.training and not self.model.optimizer.built:
-            self.model.optimizer.build(self._trainable)
-        metric_variables = _unique(v for metric in self.model.metrics for v in metric.variables)
-        self._sums = [v for v in metric_variables if v.aggregation == "sum"]
-        ignored = {id(v) for v in metric_variables} | {id(v) for v in seam.frozen_weights(self.model)}
-        others = [v for v in self.model.non_trainable_variables if id(v) not in ignored]
-        others += [v for v in metric_variables if v.aggregation != "sum"]
-        self._seeds = [v for v in others if seam.is_seed_state(v)]
-        self._states = [v for v in others if _is_number(v) and not seam.is_seed_state(v)]
-        arguments = self._arguments(_to_tensors(data), 1.0, (0, 0), np.ones(self.measure_width), (1.0, 1.0))
+        self._list_variables()
+        arguments = self._arguments(tensors, 1.0, (0, 0), np.ones(self.measure_width), (1.0, 1.0))
         if self._runs_eagerly:
             self._contribute(*arguments)  # leaves no trace in the model
         else:
-            self._contribute.get_concrete_function(_any_number_of_rows(arguments[0]), *arguments[1:])
+            self._contribute.get_concrete_function(specs, *arguments[1:])
+
+    def _list_variables(self) -> None:
+        """Everything that a step can change, by what becomes of it."""
+        model = self.model
+        self._trainable = list(model.trainable_variables) if self.training else []
+        if self.training and not model.optimizer.built:
+            model.optimizer.build(self._trainable)
+        metric_variables = _unique(v for metric in model.metrics for v in metric.variables)
+        self._sums = [v for v in metric_variables if v.aggregation == "sum"]
+        ignored = {id(v) for v in metric_variables} | {id(v) for v in seam.frozen_weights(model)}
+        others = [v for v in model.non_trainable_variables if id(v) not in ignored]
+        others += [v for v in metric_variables if v.aggregation != "sum"]
+        self._seeds = [v for v in others if seam.is_seed_state(v)]
+        self._states = [v for v in others if _is_number(v) and not seam.is_seed_state(v)]
 
     def measure(self, data: Any) -> np.ndarray:
-        return np.asarray(self._measure(_to_tensors(data)))
+        return np.asarray(self._measure(to_tensors(data)))
 
     def contribute(self, microbatch: Microbatch, communicator: Communicator) -> Contribution:
         factors = microbatch.factors if microbatch.factors.size else np.ones(self.measure_width)
         flags = (float(microbatch.present), float(microbatch.first))
-        arguments = self._arguments(_to_tensors(microbatch.data), microbatch.share, microbatch.salt, factors, flags)
+        arguments = self._arguments(to_tensors(microbatch.data), microbatch.share, microbatch.salt, factors, flags)
         talking = contextlib.nullcontext()
         if self.synchronous:
             talking = self._moments.talking_through(communicator, present=microbatch.present)
@@ -174,14 +187,10 @@ class KerasProgram:
 
     def _track_loss(self, loss: tf.Tensor, x: Any, share: tf.Tensor) -> None:
         """Count this loss in the epoch's average, as Keras does: weighted by samples, or by batches in its older
-        versions. A loss without reduction is a vector, which counts as so many losses, each with all of the global
-        batch's samples as its weight."""
-        num_samples: Any = tf.shape(_first(x))[0]
+        versions. A loss without reduction is a vector, of which the average is counted."""
         if len(loss.shape) > 0:
-            loss = loss * tf.cast(share, loss.dtype)
-            num_samples = tf.math.divide_no_nan(tf.cast(num_samples, tf.float64), share)
-        if not seam.loss_tracker_counts_samples():
-            num_samples = None
+            loss = loss * tf.cast(share, loss.dtype)  # takes back its correction
+        num_samples = tf.shape(first_leaf(x))[0] if seam.loss_tracker_counts_samples() else None
         seam.loss_tracker(self.model).update_state(loss, sample_weight=num_samples)
 
     def _weigh_sum(self, variable: Any, share: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
@@ -248,7 +257,7 @@ class KerasProgram:
         for number, (ids, rows) in zip(numbers, sparse, strict=True):
             shape = self._trainable[number].shape
             rows = tf.cast(tf.reshape(rows, [-1, *shape[1:]]), self._trainable[number].dtype)
-            slices = tf.IndexedSlices(rows, ids, tf.constant(shape, tf.int64))
+            slices = tf.IndexedSlices(rows, ids, tf.constant(tuple(shape), tf.int64))
             gradients[number] = tf.convert_to_tensor(slices) if _needs_dense(self.model.optimizer) else slices
         self.model.optimizer.apply_gradients(zip(gradients, self._trainable, strict=True))
 
@@ -276,7 +285,10 @@ class KerasProgram:
     def _compile(self, step: Callable[..., Any]) -> Any:
         if self._runs_eagerly:
             return step
-        return tf.function(step, jit_compile=self._jit or None, autograph=False, reduce_retracing=True)
+        # A partial, because TensorFlow warns of retracing when functions with the same code are traced again and again,
+        # as those of several models are.
+        unique = functools.partial(step)
+        return tf.function(unique, jit_compile=self._jit or None, autograph=False, reduce_retracing=True)
 
 
 def _unique(variables: Any) -> list[Any]:
@@ -285,29 +297,6 @@ def _unique(variables: Any) -> list[Any]:
 
 def _is_number(variable: Any) -> bool:
     return variable.dtype not in ("bool", "string")
-
-
-def _first(structure: Any) -> tf.Tensor:
-    return next(leaf for leaf in keras.tree.flatten(structure) if leaf is not None)
-
-
-def _to_tensors(data: Any) -> Any:
-    return keras.tree.map_structure(lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), data)
-
-
-def _any_number_of_rows(data: Any) -> Any:
-    """The types of these tensors, of any batch size: one trace serves full and remaining microbatches."""
-
-    def spec(leaf: Any) -> Any:
-        if leaf is None:
-            return None
-        exact = tf.type_spec_from_value(leaf)
-        if isinstance(leaf, tf.RaggedTensor):
-            shape = [None, *exact.shape[1:]]
-            return tf.RaggedTensorSpec(shape, exact.dtype, exact.ragged_rank, exact.row_splits_dtype)
-        return type(exact)([None, *exact.shape[1:]], exact.dtype)
-
-    return keras.tree.map_structure(spec, data)
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:

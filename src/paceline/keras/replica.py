@@ -28,7 +28,7 @@ class ReplicaOptions:
     """How a model is distributed.
 
     Attributes:
-        microbatch: samples of the unit of work; None: the first global batch divided by the workers at the start.
+        microbatch: samples of the unit of work; None: a call's first global batch divided by the workers at the start.
         deterministic: the same bits for any number of workers.
         seed: of the order of samples.
     """
@@ -49,7 +49,7 @@ class Replica:
         self._moments = SynchronizedMoments(model)
         self._programs: dict[bool, KerasProgram] = {}
         self._made_for: Any = None
-        self._microbatch = options.microbatch
+        self.forward: Any = None  # of `predict.py`
         calls.parts.append(self)
 
     @property
@@ -59,22 +59,24 @@ class Replica:
     def rank(self) -> int:
         return int(self.session.rank)
 
-    def program(self, *, training: bool) -> KerasProgram:
-        """The compiled work for this kind of call; made anew after `compile`, as Keras does."""
+    def program(self, data: Any, *, training: bool) -> KerasProgram:
+        """The compiled work for this kind of call, built and traced for data like this microbatch; made anew after
+        `compile`, as Keras does."""
         model = self.model
-        made_for = (model.optimizer, seam.compile_loss(model), model.run_eagerly, model.jit_compile, _trainable(model))
-        if self._made_for is None or any(a is not b and a != b for a, b in zip(self._made_for, made_for, strict=True)):
+        seam.build(model, data)
+        # `compile` makes a new tracker each time
+        made_for = (seam.loss_tracker(model), model.run_eagerly, model.jit_compile, _trainable(model))
+        if self._made_for != made_for:
             self._programs.clear()
             self._made_for = made_for
         if training not in self._programs:
             self._programs[training] = KerasProgram(model, training=training, moments=self._moments)
+        self._programs[training].prepare(data)
         return self._programs[training]
 
     def microbatch_for(self, batch_samples: int) -> int:
-        """The unit of work, fixed by the first global batch that this model sees."""
-        if self._microbatch is None:
-            self._microbatch = max(1, -(-batch_samples // self.session.membership.expected_workers))
-        return self._microbatch
+        """The unit of work of a call whose first global batch has so many samples."""
+        return self.options.microbatch or max(1, -(-batch_samples // self.session.membership.expected_workers))
 
     # --------------------------------------------------------------------------------------------------------- checks
 
@@ -102,10 +104,9 @@ class Replica:
             "microbatch": str(self.options.microbatch),
             "deterministic": str(self.options.deterministic),
         }
-        if model.optimizer is not None:
-            optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-            described["optimizer"] = type(optimizer).__name__
-            described["optimizer variable"] = "\n".join(_line(v) for v in model.optimizer.variables)
+        if (optimizer := _optimizer_of(model)) is not None:
+            described["optimizer"] = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
+            described["optimizer variable"] = "\n".join(_line(v) for v in optimizer.variables)
         losses = seam.flat_losses(model)
         described["loss"] = ", ".join(getattr(loss, "name", str(loss)) for loss in losses)
         return described
@@ -118,8 +119,8 @@ class Replica:
         found = list(model.variables)
         for metric in model.metrics:
             found += metric.variables
-        if model.optimizer is not None:
-            found += model.optimizer.variables
+        if (optimizer := _optimizer_of(model)) is not None:
+            found += optimizer.variables
         return list({id(v): v for v in found}.values())
 
     def export_state(self) -> State:
@@ -162,6 +163,11 @@ def attach(replica: Replica) -> None:
 def replica_of(model: keras.Model) -> Replica | None:
     """The replica that a model was attached to, if any."""
     return model.__dict__.get("_paceline")
+
+
+def _optimizer_of(model: keras.Model) -> Any:
+    """None before `compile` too, when `predict` is all that can be called."""
+    return getattr(model, "optimizer", None)
 
 
 def _line(variable: Any) -> str:

@@ -22,7 +22,7 @@ def build(model: keras.Model, data: tuple[Any, Any, Any]) -> None:
 
     Stands on `Trainer._symbolic_build(data_batch=...)` and `CompileLoss.build`.
     """
-    model._symbolic_build(data_batch=data)
+    model._symbolic_build(data_batch=keras.tree.map_structure(_of_any_batch_size, data))
     losses = compile_loss(model)
     if losses is not None and not losses.built:  # older versions of Keras build the losses at their first call
         x, y, _ = data
@@ -30,10 +30,11 @@ def build(model: keras.Model, data: tuple[Any, Any, Any]) -> None:
         losses.build(y, model(keras.tree.map_structure(tf.convert_to_tensor, x), **arguments))
 
 
-def build_for_inference(model: keras.Model, x: Any) -> None:
-    """Create the model's variables alone."""
-    if not model.built or not all(layer.built for layer in model._flatten_layers()):
-        model(keras.tree.map_structure(tf.convert_to_tensor, x), training=False)
+def _of_any_batch_size(leaf: Any) -> Any:
+    """So that the saved model does not tell how its first batch was cut."""
+    if leaf is None:
+        return None
+    return keras.KerasTensor((None, *leaf.shape[1:]), keras.backend.standardize_dtype(leaf.dtype))
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
@@ -53,12 +54,6 @@ def compute_loss(model: keras.Model, x: Any, y: Any, y_pred: Any, sample_weight:
 def compile_loss(model: keras.Model) -> Any | None:
     """What `compile(loss=...)` became, or None. Stands on `Trainer._compile_loss`."""
     return getattr(model, "_compile_loss", None)
-
-
-def output_loss_trackers(model: keras.Model) -> list[Any]:
-    """The metrics that average each output's loss. Stands on `CompileLoss.metrics`."""
-    losses = compile_loss(model)
-    return list(getattr(losses, "metrics", [])) if losses is not None else []
 
 
 def flat_losses(model: keras.Model) -> list[keras.losses.Loss]:
@@ -98,6 +93,23 @@ def replaced_losses(model: keras.Model, wrap: Callable[[int, Any], Any]) -> Iter
         setattr(losses, name, entries)
 
 
+@contextlib.contextmanager
+def intercepted_means(update: Callable[[Any, Any, Any], bool]) -> Iterator[None]:
+    """While the block runs, each update of a `keras.metrics.Mean` (or of a subclass) asks `update(metric, values,
+    sample_weight)` first, and is left out when that says False. Stands on subclasses calling `Mean.update_state`."""
+    original = keras.metrics.Mean.update_state
+
+    def update_state(metric: Any, values: Any, sample_weight: Any = None) -> None:
+        if update(metric, values, sample_weight):
+            original(metric, values, sample_weight=sample_weight)
+
+    keras.metrics.Mean.update_state = update_state
+    try:
+        yield
+    finally:
+        keras.metrics.Mean.update_state = original
+
+
 def loss_tracker_counts_samples() -> bool:
     """Whether Keras weights the loss of each batch by its samples in the epoch's average (newer versions), or all
     batches alike (older ones). Stands on the text of `TensorFlowTrainer.train_step`."""
@@ -112,6 +124,13 @@ def calls_with_training(model: keras.Model) -> bool:
 def is_seed_state(variable: keras.Variable) -> bool:
     """Whether this is the state of a `keras.random.SeedGenerator`. Stands on the variable's name."""
     return variable.path.rsplit("/", 1)[-1] == "seed_generator_state"
+
+
+def frozen_weights(model: keras.Model) -> list[Any]:
+    """Weights that could be trained but are frozen: no forward pass changes them. Stands on
+    `Layer._trainable_variables`, which keeps them when the layer is frozen."""
+    weights = [v for layer in all_layers(model) for v in getattr(layer, "_trainable_variables", ())]
+    return [v for v in weights if not v.trainable]
 
 
 def all_layers(model: keras.Model) -> list[keras.layers.Layer]:

@@ -118,7 +118,7 @@ class AllReduceRound:
             num_samples=count,
             share=count / batch.num_samples,
             salt=salt_of(*self._salt, piece.batch, index),
-            factors=np.empty(0, np.float32) if factors is None else factors,
+            factors=np.empty(0, np.float64) if factors is None else factors,
             first=index == 0,
             present=count > 0,
         )
@@ -151,7 +151,7 @@ class AllReduceRound:
             piece = pieces[index]
             share = (piece.stop - piece.start) / self._batches[piece.batch].num_samples
             total = share * totals[piece.batch]
-            factors[index] = np.divide(divisors, total, out=np.zeros_like(total), where=total != 0).astype(np.float32)
+            factors[index] = np.divide(divisors, total, out=np.zeros_like(total), where=total != 0)
         return factors
 
 

@@ -123,7 +123,7 @@ class Microbatch:
     num_samples: int
     share: float
     salt: tuple[int, int]
-    factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float64))
     first: bool = True
     present: bool = True
 
