@@ -42,9 +42,12 @@ def _exists(pid: int) -> bool:
 
 
 def keep_to_cores(value: str) -> None:
-    """Run only on these processors: "0,1". On a platform without affinity nothing happens."""
+    """Run only on these processors: "0,1". Where that cannot be, the kernel's own choice is good enough."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in value.split(",")})
+        try:
+            os.sched_setaffinity(0, {int(core) for core in value.split(",")})
+        except OSError as error:
+            print(f"paceline: cannot keep to cores {value}: {error.strerror}; see --no-affinity", file=sys.stderr)
 
 
 def dump_stacks_on_demand() -> None:
