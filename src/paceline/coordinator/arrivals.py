@@ -165,6 +165,8 @@ def lose(turn: Turn, place: Place, reason: str, *, kill: bool = False) -> None:
     if was_member:
         job.last_gone = place.worker
         job.lost[place.identity] = reason
+        if job.group is not None and job.group.rank_of(place.identity) == 0 and not place.at_end:
+            job.tail_undone = True
         end_generation(turn, f"worker {place.worker} was lost: {reason}")
 
 
@@ -215,6 +217,7 @@ def _take_place(turn: Turn, place: Place, incarnation: int) -> None:
         lose(turn, place, "it was replaced by a newer process")
     place.incarnation = incarnation
     place.generation = place.calls_ended = 0
+    place.at_end = False
     place.agent = place.member = place.replayed_at = place.explain_by = None
 
 

@@ -16,6 +16,7 @@ from paceline.clock import Clock, Deadline, SystemClock
 from paceline.coordinator.messages import (
     Alive,
     Announced,
+    AtEnd,
     Awaiting,
     Fail,
     FencedOff,
@@ -135,6 +136,9 @@ class CoordinatorClient:
 
     def record_call(self, call: int, result: bytes) -> None:
         self._send(RecordCall(call, result))
+
+    def report_end(self) -> None:
+        self._send(AtEnd())
 
     def report_event(self, event: object) -> None:
         self._send(forward(event))

@@ -17,7 +17,7 @@ from paceline.coordinator.inputs import (
     StopRequested,
     WorkerSaid,
 )
-from paceline.coordinator.job import MAY_COME, Place, Status, Turn
+from paceline.coordinator.job import MAY_COME, Job, Place, Status, Turn
 from paceline.coordinator.messages import (
     Alive,
     Dismiss,
@@ -158,11 +158,12 @@ def _check_before_first_group(turn: Turn) -> None:
 
 
 def _check_group_gone(turn: Turn) -> None:
-    """Every member is gone. Whoever went last decides: a member that ended well has finished the job."""
+    """Every member is gone. Whoever went last decides: a member that ended well, or was at the end of its script, has
+    finished the job."""
     job = turn.job
     assert job.last_gone is not None
     last = job.places[job.last_gone]
-    if last.status is Status.LEFT:
+    if last.status is Status.LEFT or (last.at_end and not job.tail_undone):
         end(turn, Outcome(0, "the job is complete"))
     elif last.explain_by is None:  # Otherwise its agent may still say that it ended well.
         lost = "; ".join(f"worker {who.worker}: {reason}" for who, reason in job.lost.items())
@@ -171,11 +172,15 @@ def _check_group_gone(turn: Turn) -> None:
 
 
 def _describe_missing(turn: Turn) -> str:
-    job = turn.job
-    given_up = [place for place in job.places if place.status is Status.GIVEN_UP]
-    reasons = "; ".join(f"worker {place.worker}: {place.reason}" for place in given_up)
     possible = _num_possible(turn)
-    return f"{possible} of at least {job.min_workers} can take part ({reasons or 'the others have ended'})"
+    reasons = describe_given_up(turn.job) or " (the others have ended)"
+    return f"{possible} of at least {turn.job.min_workers} can take part{reasons}"
+
+
+def describe_given_up(job: Job) -> str:
+    """ " (worker 2: why ...)" for the workers that are not started again; empty when there are none."""
+    given_up = [place for place in job.places if place.status is Status.GIVEN_UP]
+    return f" ({'; '.join(f'worker {place.worker}: {place.reason}' for place in given_up)})" if given_up else ""
 
 
 def describe_absence(place: Place) -> str:

@@ -44,6 +44,7 @@ class Place:
         in_group: it belongs to the current group and is alive.
         report: set while it waits in `meet`, since `met_at`.
         calls_ended: calls that this process itself has ended: it is past call `calls_ended - 1`.
+        at_end: its script has come to its end.
         replayed_at: when it last was told of an ended call: it will soon ask for the next.
         explain_by: its connection closed; until then its agent may say how the process ended.
         reason: why it is lost or was given up.
@@ -62,6 +63,7 @@ class Place:
     report: Report | None = None
     met_at: float = 0.0
     calls_ended: int = 0
+    at_end: bool = False
     replayed_at: float | None = None
     explain_by: float | None = None
     reason: str = ""
@@ -88,11 +90,11 @@ class EndedCalls:
             self.results[call] = result if fits else None
             self.num_bytes += len(result) if fits else 0
 
-    def replay_from(self, call: int, *, max_number: int, max_bytes: int) -> tuple[Replay, ...]:
-        """Call `call`, which has ended, and those after it, as many as fit; at least one."""
+    def replay_from(self, call: int, stop: int, *, max_number: int, max_bytes: int) -> tuple[Replay, ...]:
+        """Call `call` and those after it, which have ended, up to `stop`, as many as fit; at least one."""
         replays: list[Replay] = []
         num_bytes = 0
-        for number in range(call, min(self.number, call + max_number)):
+        for number in range(call, min(stop, call + max_number)):
             result = self.results.get(number)
             num_bytes += len(result or b"")
             if replays and num_bytes > max_bytes:
@@ -111,6 +113,9 @@ class Job:
         announced: the newest generation that members were told of.
         lost: members of the current generation that were lost, with the reason.
         over: the current generation has ended by a verdict.
+        tail_undone: rank 0 of the current generation was lost before it came to the end of the script. What it had to
+            do there falls to the next rank 0.
+        held: workers whose replay of the last ended call is held back until that is settled.
         meeting_since: when the first one began to wait for the group that is to be formed.
         highest: the most committed rounds ever reported or ruled.
         last_gone: the worker that was the last to leave the group, well or not.
@@ -127,6 +132,8 @@ class Job:
     announced: int = 0
     lost: dict[WorkerIdentity, str] = field(default_factory=dict)
     over: bool = False
+    tail_undone: bool = False
+    held: set[int] = field(default_factory=set)
     meeting_since: float | None = None
     highest: int = -1
     last_gone: int | None = None
@@ -139,6 +146,7 @@ class Job:
     # Derived from the places by `note`, so that an input costs the same however many places there are.
     alive: set[int] = field(default_factory=set)  # members of the group
     waiting: set[int] = field(default_factory=set)  # in `meet`
+    underway: set[int] = field(default_factory=set)  # members that have not come to the end of the script
     awaited: set[int] = field(default_factory=set)  # must meet before a group can be formed
     counts: Counter[Status] = field(default_factory=Counter)
 
@@ -159,6 +167,16 @@ class Job:
         """How many a group needs now: those that ended well are not missing."""
         return max(1, self.rules.min_workers - self.counts[Status.LEFT])
 
+    @property
+    def wants_heir(self) -> bool:
+        """Every member that is alive has come to the end of the script, but what rank 0 had to do there is undone."""
+        return self.tail_undone and not self.underway and self.stop is None
+
+    @property
+    def may_want_heir(self) -> bool:
+        """It will show when those have met who are still underway."""
+        return self.tail_undone and bool(self.underway) and bool(self.awaited)
+
     def find(self, worker: int) -> Place | None:
         return self.places[worker] if 0 <= worker < len(self.places) else None
 
@@ -176,6 +194,7 @@ class Job:
             must_come = place.in_group
         for members, belongs in (
             (self.alive, place.in_group),
+            (self.underway, place.in_group and not place.at_end),
             (self.waiting, place.report is not None),
             (self.awaited, must_come and place.report is None),
         ):
@@ -186,7 +205,7 @@ class Job:
 
     def note_all(self) -> None:
         """The same for all places, into new sets: one that was large once is slow to look through when it is empty."""
-        self.alive, self.waiting, self.awaited = set(), set(), set()
+        self.alive, self.underway, self.waiting, self.awaited = set(), set(), set(), set()
         for place in self.places:
             self.note(place)
 

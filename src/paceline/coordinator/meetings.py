@@ -5,6 +5,8 @@ Next file: `membership.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paceline.coordinator import ending
 from paceline.coordinator.arrivals import end_generation, lose
 from paceline.coordinator.ballot import settle
@@ -73,24 +75,47 @@ def record_call(turn: Turn, place: Place, call: int, result: bytes) -> None:
         _replay_to_all(turn)
 
 
+def come_to_end(turn: Turn, place: Place) -> None:
+    """A worker's script is done, but for the others."""
+    place.at_end = True
+    turn.job.note(place)
+
+
 def _replay_to_all(turn: Turn) -> None:
     for worker in sorted(turn.job.waiting):
         _replay_to(turn, turn.job.places[worker])
 
 
 def _replay_to(turn: Turn, place: Place) -> None:
-    """Whoever holds no state and waits at a call that has ended gets its result and goes on alone."""
-    calls = turn.job.ended_calls
-    report = place.report
+    """Whoever holds no state and waits at a call that has ended gets its result and goes on alone.
+
+    When rank 0 was lost, the last call's result is held back until the others have met, or have all come to the end of
+    the script: in that case this worker does there what rank 0 had to do.
+    """
+    job, calls, report = turn.job, turn.job.ended_calls, place.report
     if report is None or report.committed_rounds >= 0 or report.call >= calls.number:
         return
-    replays = calls.replay_from(report.call, max_number=MAX_REPLAYS, max_bytes=MAX_REPLAY_BYTES)
+    stop = calls.number - 1 if job.may_want_heir else calls.number
+    if report.call >= stop:
+        job.held.add(place.worker)
+        return
+    replays = calls.replay_from(report.call, stop, max_number=MAX_REPLAYS, max_bytes=MAX_REPLAY_BYTES)
+    if job.wants_heir and replays[-1].call == calls.number - 1:
+        replays = (*replays[:-1], replace(replays[-1], takes_over=True))
     turn.send(place, Replayed(replays))
     hurries = place.replayed_at is not None and turn.now - place.replayed_at < ADMISSION_GRACE_SECONDS
     place.report, place.in_group, place.replayed_at = None, False, turn.now
     turn.job.note(place)
     if hurries and replays[-1].call == calls.number - 1:
         _call_members_together(turn)
+
+
+def _release_held(turn: Turn) -> None:
+    job = turn.job
+    if job.held and not job.may_want_heir:
+        held, job.held = sorted(job.held), set()
+        for worker in held:
+            _replay_to(turn, job.places[worker])
 
 
 # ------------------------------------------------------------------------------------------------------- the next group
@@ -101,6 +126,7 @@ def reconsider(turn: Turn) -> None:
     job = turn.job
     if job.outcome is not None:
         return
+    _release_held(turn)
     somebody_waits = bool(job.waiting) if job.generation == 0 else not job.waiting.isdisjoint(job.alive)
     if not somebody_waits:
         _announce(turn)
@@ -112,6 +138,7 @@ def reconsider(turn: Turn) -> None:
     match decision.kind:
         case "form":
             _form(turn, attendance, decision)
+            _release_held(turn)
             _announce(turn)
         case "pause":
             _pause(turn, decision)
@@ -119,19 +146,21 @@ def reconsider(turn: Turn) -> None:
             for worker in sorted(job.waiting):
                 turn.send(job.places[worker], PushedStop(ending.stop_now(job.stop)))
         case "lost":
-            ending.end(turn, Outcome(1, decision.reason))
+            ending.end(turn, Outcome(1, f"{decision.reason}{ending.describe_given_up(job)}"))
         case "wait":
-            raise AssertionError(f"somebody is awaited, and nobody is: {decision.reason}")
+            pass  # for an heir of rank 0: nobody else is awaited here
 
 
 def _attendance(turn: Turn) -> Attendance:
     job = turn.job
     members = job.group.members if job.group else ()
     survivors = [
-        Candidate(member, job.places[member.worker].report) for member in members if member.worker in job.alive
+        Candidate(member, job.places[member.worker].report, job.places[member.worker].at_end)
+        for member in members
+        if member.worker in job.alive
     ]
     outsiders = [
-        Candidate(place.member, place.report)
+        Candidate(place.member, place.report, place.at_end)
         for place in job.places
         if place.status is Status.JOINED and not place.in_group and place.member is not None
     ]
@@ -144,6 +173,7 @@ def _attendance(turn: Turn) -> Attendance:
         call=job.ended_calls.number,
         state_exists=job.state_exists,
         min_workers=job.min_workers if admits else 1,  # a group that lets nobody in would pause for ever
+        tail_undone=job.tail_undone and job.stop is None,
     )
 
 
@@ -182,7 +212,7 @@ def _form(turn: Turn, attendance: Attendance, decision: Decision) -> None:
         place = job.places[member.worker]
         place.generation, place.in_group, place.report, place.replayed_at = job.generation, True, None, None
         turn.send(place, ruled[ballot.settlements.get(member.identity, Settlement.NOTHING)])
-    job.lost, job.over, job.meeting_since, job.paused_since = {}, False, None, None
+    job.lost, job.over, job.tail_undone, job.meeting_since, job.paused_since = {}, False, False, None, None
     job.note_all()
     workers = tuple(member.worker for member in decision.members)
     newcomers = tuple(sorted(identity.worker for identity in decision.newcomers))
@@ -263,20 +293,26 @@ def _limit_pause(turn: Turn) -> None:
     job, limit = turn.job, turn.job.rules.pause_timeout_seconds
     if job.outcome is None and job.paused_since is not None and turn.now - job.paused_since > limit:
         ending.end(turn, Outcome(1, f"fewer than {job.min_workers} workers for {limit:.0f} s"))
+    waits_for_heir = job.outcome is None and job.wants_heir and job.meeting_since is not None
+    if waits_for_heir and job.meeting_since is not None and turn.now - job.meeting_since > limit:
+        reason = f"rank 0 was lost before it came to the end of the script, and not replaced within {limit:.0f} s"
+        ending.end(turn, Outcome(1, reason))
 
 
 def _limit_patience(turn: Turn) -> None:
     """A member that is alive but does not meet is lost in the end: soon when it must be stuck inside the call that the
-    others are in, late when it may be busy with the user's own code."""
+    others are in, late when it may be busy with the user's own code, very late when that is the end of the script."""
     job, rules = turn.job, turn.job.rules
     assert job.meeting_since is not None
     reports = [report for worker in job.waiting & job.alive if (report := job.places[worker].report) is not None]
     call = max((report.call for report in reports), default=0)
     all_inside = any(report.call == call and report.call_agreed for report in reports)
+    at_end = all(job.places[worker].at_end for worker in job.waiting & job.alive)
+    patience = rules.pause_timeout_seconds if at_end else rules.start_timeout_seconds
     for worker in sorted(job.awaited):
         place = job.places[worker]
         inside = all_inside and place.calls_ended <= call
-        limit = rules.progress_timeout_seconds if inside else rules.start_timeout_seconds
+        limit = rules.progress_timeout_seconds if inside else patience
         if turn.now - job.meeting_since > limit:
             lose(turn, place, f"alive, but did not meet the others within {limit:.0f} s", kill=True)
 

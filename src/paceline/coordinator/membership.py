@@ -21,6 +21,7 @@ from paceline.coordinator.inputs import (
 from paceline.coordinator.job import Job, Turn
 from paceline.coordinator.messages import (
     Alive,
+    AtEnd,
     Fail,
     ForwardEvent,
     GaveUp,
@@ -92,6 +93,8 @@ def _hear_worker(turn: Turn, said: WorkerSaid) -> None:
             meetings.met(turn, place, message.report)
         case RecordCall() if current and place is not None:
             meetings.record_call(turn, place, message.call, message.result)
+        case AtEnd() if current and place is not None:
+            meetings.come_to_end(turn, place)
         case Heartbeat() if current and place is not None:
             turn.send(place, Alive())
         case _:

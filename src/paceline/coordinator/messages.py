@@ -48,6 +48,10 @@ class RecordCall(msgspec.Struct, frozen=True, tag="record-call"):
     result: bytes
 
 
+class AtEnd(msgspec.Struct, frozen=True, tag="at-end"):
+    """Its script has come to its end: it only waits for the others."""
+
+
 class ForwardEvent(msgspec.Struct, frozen=True, tag="event"):
     name: str
     fields: dict[str, Any]
@@ -62,7 +66,7 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
     pass
 
 
-FromWorker = Join | Meet | Heartbeat | RecordCall | ForwardEvent | Fail | Leave
+FromWorker = Join | Meet | Heartbeat | RecordCall | AtEnd | ForwardEvent | Fail | Leave
 
 # --------------------------------------------------------------------------------------------- a worker is told
 

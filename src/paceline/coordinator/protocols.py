@@ -70,10 +70,15 @@ class Ruling:
 @dataclass(frozen=True)
 class Replay:
     """The call that the worker waits to begin has ended without it; `result` is what it returned (or None when it
-    was too large to be kept)."""
+    was too large to be kept).
+
+    `takes_over`: the others have come to the end of the script and wait for somebody to do what a lost rank 0 still had
+    to do there. It was the last call: take the state before going on from here, as rank 0.
+    """
 
     call: int
     result: bytes | None
+    takes_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,9 @@ class Membership(Protocol):
 
     def record_call(self, call: int, result: bytes) -> None:
         """Tell that `call` has ended with `result`, for workers that come later. Does not wait."""
+
+    def report_end(self) -> None:
+        """Tell that this worker's script has come to its end and only waits for the others. Does not wait."""
 
     def report_event(self, event: object) -> None:
         """Forward an event of `observability.events` to the job's event file and status. Does not wait."""

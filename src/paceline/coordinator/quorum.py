@@ -17,10 +17,11 @@ from paceline.types import Member, WorkerIdentity
 
 @dataclass(frozen=True)
 class Candidate:
-    """A live worker. `report` is None while it has not met."""
+    """A live worker. `report` is None while it has not met; `at_end`: its script has come to its end."""
 
     member: Member
     report: Report | None
+    at_end: bool = False
 
     @property
     def holds_state(self) -> bool:
@@ -39,6 +40,7 @@ class Attendance:
         call: the call that holders of state are in or wait to begin.
         state_exists: a round or a call of this job has ended, so a fresh process is not as good as any.
         min_workers: fewer do not form a group.
+        tail_undone: the generation's rank 0 was lost before it came to the end of the script.
     """
 
     generation: int
@@ -48,6 +50,7 @@ class Attendance:
     call: int
     state_exists: bool
     min_workers: int
+    tail_undone: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Decision:
     """What happens next.
 
     Attributes:
-        kind: `form` the group; `wait` for members to meet; `pause` until enough workers are there; or the state is
-            `lost`.
+        kind: `form` the group; `wait` for members to meet, or for an heir of rank 0; `pause` until enough workers are
+            there; or what the job needs is `lost`.
         members: of the next group, in rank order; empty unless `form`.
         newcomers: those of them that need the state of the others.
         awaited: workers whose coming would change this.
@@ -86,9 +89,36 @@ def decide(attendance: Attendance) -> Decision:
         candidate for candidate in attendance.survivors if candidate.holds_state or _fits(candidate, attendance)
     ]
     admitted = [candidate for candidate in attendance.outsiders if _fits(candidate, attendance)]
-    group = survivors + admitted
-    if len(group) < attendance.min_workers:
-        return _pause(len(group), attendance)
+    if survivors and all(candidate.at_end for candidate in survivors):
+        return _decide_at_end(survivors, attendance)
+    if len(survivors + admitted) < attendance.min_workers:
+        return _pause(len(survivors + admitted), attendance)
+    if attendance.tail_undone:
+        survivors.sort(key=lambda candidate: candidate.at_end)  # who still has to go to the end does it as rank 0
+    return _form(survivors, admitted)
+
+
+def _decide_at_end(survivors: list[Candidate], attendance: Attendance) -> Decision:
+    """The script is done, and newcomers are not needed any more: unless rank 0 was lost on its last way. Whoever comes
+    then and still has it before him is the next rank 0."""
+    if not attendance.tail_undone:
+        return _form(survivors, [])
+    heirs = [candidate for candidate in attendance.outsiders if not candidate.at_end]
+    ready = [candidate for candidate in heirs if _fits(candidate, attendance)]
+    if ready:
+        return _form(survivors, ready, heirs_first=True)
+    awaited = tuple(sorted([*(candidate.member.worker for candidate in heirs), *attendance.absent]))
+    if awaited:
+        return Decision("wait", awaited=awaited, reason="rank 0 was lost before the end of the script")
+    undone = (
+        "rank 0 was lost before it came to the end of the script, and nobody is left to do in its place what is due"
+    )
+    return Decision("lost", reason=f"{undone} there")
+
+
+def _form(survivors: list[Candidate], admitted: list[Candidate], *, heirs_first: bool = False) -> Decision:
+    group = admitted + survivors if heirs_first else survivors + admitted
+    somebody_holds = any(candidate.holds_state for candidate in survivors)
     return Decision(
         "form",
         members=tuple(candidate.member for candidate in group),

@@ -42,6 +42,9 @@ class SoloMembership:
     def record_call(self, call: int, result: bytes) -> None:
         """Nobody comes later."""
 
+    def report_end(self) -> None:
+        """Nobody waits."""
+
     def report_event(self, event: object) -> None:
         """There is no job beyond this process, whose own subscribers have heard the event already."""
 

@@ -234,8 +234,7 @@ class ThreadJob:
             self.point(identity, "start")
             worker = ThreadWorker(self, identity)
             self._returned[identity] = self._script(worker)
-            with worker.calls.call("end of the script", {}):
-                pass
+            worker.calls.come_to_end()
             worker.membership.leave()
             code = 0
         except Killed:

@@ -41,11 +41,13 @@ class OpenedCall:
     Attributes:
         replayed: the call has ended without this worker; `result` is what it returned.
         resumed: the call is under way; the progress that was handed to `call` holds where it stands.
+        takes_over: it was the script's last call, and this worker is to go on from there in a lost rank 0's place.
         result: what the call returns, for workers that come later (see `codec.py`); set by the caller.
     """
 
     replayed: bool = False
     resumed: bool = False
+    takes_over: bool = False
     result: Any = None
 
 
@@ -62,6 +64,7 @@ class Calls:
         self._stage: Stage = "agreeing"
         self._depth = 0
         self._catching_up = False
+        self._taking_over = False
         session.admit = self._admit
 
     @contextlib.contextmanager
@@ -91,6 +94,12 @@ class Calls:
             self._end(opened, RESULT, opened.result)
         finally:
             self._depth -= 1
+
+    def come_to_end(self) -> None:
+        """The script is done: wait until every rank has come here."""
+        self.session.membership.report_end()
+        with self.call("end of the script", {}):
+            pass
 
     def take_up(self) -> contextlib.AbstractContextManager[None]:
         """A block in which a newcomer brings its own objects to where the others' are; callbacks that call into the
@@ -125,6 +134,8 @@ class Calls:
         self.session.call += 1
         self.session.call_agreed = False
         self._progress, self._stage = None, "agreeing"
+        if opened.takes_over:
+            self._take_over()
 
     @contextlib.contextmanager
     def _inside(self, kind: str) -> Iterator[None]:
@@ -163,13 +174,24 @@ class Calls:
                 if outcome == ERROR:
                     self.session.call += 1
                     raise UserError(f"call {number} ({kind}) had failed on the other workers: {result}")
-                return OpenedCall(replayed=True, result=result)
-            try:
-                self.session.form_group()
-            except CommunicationError as lost:
-                logger.info("taking over the state failed (%s); asking again", lost)
-                continue
-            return OpenedCall(resumed=self._stage == "running")
+                return OpenedCall(replayed=True, takes_over=answer.takes_over, result=result)
+            if self._take_state():
+                return OpenedCall(resumed=self._stage == "running")
+
+    def _take_over(self) -> None:
+        """The others wait at the end of the script: take their state, and rank 0, before going on alone."""
+        with self._flagged("_taking_over"):
+            while not isinstance(self.session.meet_as_newcomer(), Replay):  # else another one was quicker
+                if self._take_state():
+                    return
+
+    def _take_state(self) -> bool:
+        try:
+            self.session.form_group()
+        except CommunicationError as lost:
+            logger.info("taking over the state failed (%s); asking again", lost)
+            return False
+        return True
 
     def _admit(self, group: Group, communicator: Communicator) -> None:
         """Hand the state to the group's newcomers. All members call this, at the same point of the same call."""
@@ -207,6 +229,8 @@ class Calls:
     def adopt(self, state: State) -> None:
         parts = self.parts + ([self._progress] if self._progress is not None else [])
         entries = state.values["parts"]
+        if self._taking_over:
+            entries = entries[: len(parts)]  # the others may have distributed more models on their way to the end
         if len(entries) != len(parts):
             raise RanksDisagree(
                 f"this worker has {len(parts)} distributed models and calls under way where the others have "

@@ -126,8 +126,7 @@ def leave() -> None:
     if process is None:
         return
     if process.environment.coordinator is not None:
-        with process.calls.call("end of the script", {}):
-            pass
+        process.calls.come_to_end()
         process.session.membership.leave()
     process.close()
 

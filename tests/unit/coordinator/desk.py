@@ -21,6 +21,7 @@ from paceline.coordinator.inputs import (
 from paceline.coordinator.membership import Coordinator
 from paceline.coordinator.messages import (
     Announced,
+    AtEnd,
     Fail,
     FencedOff,
     GaveUp,
@@ -109,6 +110,9 @@ class Desk:
 
     def record(self, worker: int, call: int, result: bytes = b"", incarnation: int = 1) -> None:
         self.say(worker, RecordCall(call, result), incarnation)
+
+    def come_to_end(self, worker: int, incarnation: int = 1) -> None:
+        self.say(worker, AtEnd(), incarnation)
 
     def leave(self, worker: int, incarnation: int = 1) -> None:
         self.say(worker, Leave(), incarnation)

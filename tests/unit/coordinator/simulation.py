@@ -2,7 +2,8 @@
 
 Everything that may happen next is chosen by a seeded random number. A model worker follows the rules of a session
 (work, talk, vote, change; meet when cut), over calls of a few rounds each. Its state is its history: for every round
-that it holds, the generation whose vote committed it. Two live workers must never disagree about that.
+that it holds, the generation whose vote committed it. Two live workers must never disagree about that. Before the last
+call it runs the script's tail, which counts when it is rank 0 and holds the state.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from paceline.coordinator.inputs import AgentConnected, AgentSaid, Disconnected,
 from paceline.coordinator.membership import Coordinator
 from paceline.coordinator.messages import (
     Announced,
+    AtEnd,
     Dismiss,
     FencedOff,
     GaveUp,
@@ -45,6 +47,7 @@ from paceline.types import Group, Member, WorkerIdentity
 AGENT = 1
 EOF = "end of the connection"
 ROUNDS_OF_CALLS = (2, 1, 3, 1)  # the last is the end of the script, and is not recorded
+LAST_CALL = len(ROUNDS_OF_CALLS) - 1
 
 History = tuple[int, ...]
 
@@ -65,6 +68,7 @@ class Worker:
     call: int = 0
     rounds_in_call: int = 0
     history: History | None = None  # None: it holds no state
+    at_end: bool = False
     frozen: bool = False
     is_lost: bool = False  # by the coordinator's word
     to_server: deque[Any] = field(default_factory=deque)
@@ -105,6 +109,7 @@ class Simulation:
         self.groups: dict[int, Group] = {}
         self.settled: dict[tuple[int, int], Settlement] = {}
         self.replayed: list[tuple[int, bytes | None]] = []
+        self.tails: list[WorkerIdentity] = []  # who did what rank 0 has to do before the last call
         for worker in range(workers):
             self.start(worker, 1)
 
@@ -284,11 +289,14 @@ class Simulation:
             case Replayed(replays):
                 assert worker.history is None
                 assert replays[0].call == worker.call
-                worker.call = replays[self.random.randrange(len(replays))].call + 1
+                replay = replays[self.random.randrange(len(replays))]
+                worker.call = replay.call + 1
                 if worker.call == len(ROUNDS_OF_CALLS):
                     self.leave(worker)
-                else:
-                    self.meet(worker, RoundState.BOUNDARY)
+                    return
+                if worker.call == LAST_CALL and not replay.takes_over:
+                    self.come_to_end(worker)
+                self.meet(worker, RoundState.BOUNDARY)
             case Announced(generation):
                 worker.newest = max(worker.newest, generation)
             case PushedVerdict(verdict):
@@ -316,6 +324,13 @@ class Simulation:
         report = Report(worker.generation, worker.call, worker.committed, state, suspects, "simulated")
         worker.to_server.append(Meet(report))
 
+    def come_to_end(self, worker: Worker) -> None:
+        """It has run the script's tail."""
+        if worker.history is not None and self.members(worker)[0] == worker.identity:
+            self.tails.append(worker.identity)
+        worker.at_end = True
+        worker.to_server.append(AtEnd())
+
     def leave(self, worker: Worker) -> None:
         worker.phase = "leaving"
         worker.to_server.append(Leave())
@@ -341,6 +356,10 @@ class Simulation:
     def act(self, worker: Worker) -> None:
         """The script's thread takes its next step, if it can."""
         if worker.frozen:
+            return
+        in_tail = worker.call == LAST_CALL and not worker.at_end and worker.history is not None
+        if in_tail and worker.phase in ("boundary", "admitting"):
+            self.come_to_end(worker)
             return
         match worker.phase:
             case "new":
