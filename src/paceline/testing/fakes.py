@@ -32,6 +32,7 @@ from paceline.coordinator.inputs import (
     Tick,
     WorkerSaid,
 )
+from paceline.coordinator.job import Job
 from paceline.coordinator.membership import Coordinator
 from paceline.coordinator.messages import (
     FromWorker,
@@ -111,6 +112,10 @@ class ThreadWorker:
         """Where the script itself may be killed."""
         self.job.point(self.identity, name)
 
+    def wait_until(self, condition: Callable[[Job], bool]) -> None:
+        """Wait until the coordinator knows something of the job."""
+        self.job.wait_until(condition)
+
     def _connect(self, group: Group) -> GroupCommunicator:
         links = _KillableLinks(
             self.job, self.identity, self.job.network(group.generation), group.rank_of(self.identity)
@@ -147,7 +152,7 @@ class ThreadJob:
         self._script = script
         self._faults = list(faults)
         self._max_restarts = max_restarts
-        self._lock = threading.RLock()
+        self._lock = threading.Condition(threading.RLock())
         self._now = 0.0
         self._coordinator = Coordinator(self.rules, now=self._now)
         self._connections: dict[Connection, ThreadMembership] = {}
@@ -197,6 +202,15 @@ class ThreadJob:
                     case End(outcome):
                         self._outcome = outcome
                         self._ended.set()
+            self._lock.notify_all()
+
+    def wait_until(self, condition: Callable[[Job], bool]) -> None:
+        """Wait until the coordinator knows something of the job, or the job has ended."""
+        with self._lock:
+            done = self._lock.wait_for(
+                lambda: self._ended.is_set() or condition(self._coordinator.job), PATIENCE_SECONDS / 2
+            )
+        assert done, "what was waited for has not happened"
 
     def connect(self, membership: ThreadMembership) -> Connection:
         with self._lock:

@@ -289,11 +289,8 @@ class Simulation:
             case Replayed(replays):
                 assert worker.history is None
                 assert replays[0].call == worker.call
-                replay = replays[self.random.randrange(len(replays))]
+                replay = self.random.choice(replays)
                 worker.call = replay.call + 1
-                if worker.call == len(ROUNDS_OF_CALLS):
-                    self.leave(worker)
-                    return
                 if worker.call == LAST_CALL and not replay.takes_over:
                     self.come_to_end(worker)
                 self.meet(worker, RoundState.BOUNDARY)

@@ -25,17 +25,17 @@ NUM_IDS = 7  # of each round; more than the members, and no multiple of their nu
 
 @dataclass
 class Model:
-    """What training changes."""
+    """What training changes. `first` is what it was initialised with, as weights are by a random number."""
 
+    first: int = 0
     total: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64))
     seen: list[int] = field(default_factory=list)
 
     def export_state(self) -> State:
-        return State([self.seen], (self.total,))
+        return State([self.first, self.seen], (self.total,))
 
     def adopt_state(self, state: State) -> None:
-        (seen,) = state.values
-        self.seen = list(seen)
+        self.first, self.seen = state.values
         self.total = np.array(state.arrays[0])
 
 
