@@ -30,17 +30,25 @@ def _plain_leaf(leaf: Any) -> str:
     return f"{array.dtype.name} {array.tolist()}"
 
 
+FEEDS_AS_TODAY = hasattr(TFEpochIterator, "reset")
+"""Whether this Keras goes over data in `steps_per_epoch` by the rule that Paceline has for all versions. By the older
+one, a pass that ends with an epoch is followed by an empty epoch, and evaluations go on where the last one stopped."""
+
+
 def kerass_epochs(num_epochs: int, *, evaluate: bool = False, **arguments: Any) -> list[list[Any]]:
-    """What plain Keras feeds its train function."""
+    """What plain Keras feeds its train function. Skips the test where an older Keras has another rule."""
+    if arguments.get("steps_per_epoch") and not FEEDS_AS_TODAY:
+        pytest.skip("an older rule for steps_per_epoch")
     iterator = TFEpochIterator(distribute_strategy=tf.distribute.get_strategy(), steps_per_execution=1, **arguments)
-    iterator.reset()
+    if FEEDS_AS_TODAY:
+        iterator.reset()
     epochs: list[list[Any]] = []
     for _ in range(num_epochs):
-        if evaluate:
+        if evaluate and FEEDS_AS_TODAY:
             iterator.reset()
         steps: list[Any] = []
         with iterator.catch_stop_iteration():
-            for _, _, batches in iterator:
+            for *_, batches in iterator if FEEDS_AS_TODAY else iterator.enumerate_epoch():
                 steps.append(plain(keras.utils.unpack_x_y_sample_weight(next(batches))))
         epochs.append(steps)
     return epochs

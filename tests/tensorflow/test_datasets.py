@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from feeding import epoch_of, first_batch, ignore_short_epochs, kerass_epochs, numbers, our_epochs, plain
+from feeding import (
+    FEEDS_AS_TODAY,
+    epoch_of,
+    first_batch,
+    ignore_short_epochs,
+    kerass_epochs,
+    numbers,
+    our_epochs,
+    plain,
+)
+from paceline.data.structure import map_leaves
 from paceline.errors import ConfigError
 from paceline.keras.datasets import make_batches, split_validation
 
@@ -181,7 +191,7 @@ def test_py_datasets_are_fed_as_keras_feeds_them(workers: int, steps: int | None
     theirs, ours = Slices(), Slices(workers=workers)
     expected = kerass_epochs(3, x=theirs, steps_per_epoch=steps)
     assert our_epochs(3, x=ours, steps_per_epoch=steps) == expected
-    if steps is None:
+    if steps is None and FEEDS_AS_TODAY:
         assert ours.hooks == theirs.hooks
     newcomer = make_batches(Slices(), purpose="fit", seed=1, steps_per_epoch=steps)
     assert epoch_of(newcomer, 2, 1) == expected[2][1:]
@@ -213,6 +223,7 @@ def some_batches(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.full((3, 2), number, dtype=np.float32), np.full(3, number)
 
 
+@ignore_short_epochs
 def test_generators_are_fed_as_keras_feeds_them() -> None:
     assert our_epochs(1, x=some_batches(5)) == kerass_epochs(1, x=some_batches(5))
     expected = kerass_epochs(3, x=some_batches(20), steps_per_epoch=4)
@@ -284,9 +295,7 @@ def test_a_validation_split_is_that_of_keras(name: str) -> None:
     arrays = (chosen["x"], chosen.get("y"), chosen.get("sample_weight"))
     theirs = train_validation_split(arrays, validation_split=0.3)
     for ours, (x, y, sample_weight) in zip(split_validation(arrays, 0.3), theirs, strict=True):
-        x, y, sample_weight = keras.tree.map_structure(
-            lambda part: getattr(part, "array", part), (x, y, sample_weight), none_is_leaf=False
-        )
+        x, y, sample_weight = map_leaves(lambda _, part: getattr(part, "array", part), (x, y, sample_weight))
         arguments = {"shuffle": False, "batch_size": 6}
         expected = kerass_epochs(1, x=x, y=y, sample_weight=sample_weight, **arguments)
         assert our_epochs(1, x=ours[0], y=ours[1], sample_weight=ours[2], **arguments) == expected

@@ -173,3 +173,11 @@ def has_own_predict_step(model: keras.Model) -> bool:
 def _overrides(model: keras.Model, name: str) -> bool:
     owner = next(base for base in type(model).__mro__ if name in base.__dict__)
     return not owner.__module__.startswith("keras.")
+
+
+def begins_iterator_after_pass() -> bool:
+    """Whether Keras makes one more iterator of a dataset of known length after each pass over it. It came together with
+    `EpochIterator.reset`, by which it is told; `tests/tensorflow/test_tf_data.py` compares what is fed."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    return hasattr(EpochIterator, "reset")

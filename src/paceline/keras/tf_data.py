@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from paceline.data.passes import Plan
+from paceline.keras import seam
 
 SOURCES = {"TensorSlice", "Tensor", "Range", "SparseTensorSlice", "TextLine", "FixedLengthRecord"}
 RANDOM = {"Shuffle", "Random"}
@@ -162,7 +163,7 @@ class PipelinePasses:
     def _keras_makes_another(self) -> bool:
         """Keras begins one more iterator after a pass of known length, and reads it only if the next epoch is to go on
         where this one stopped. Seeded pipelines give the same order here and there only if we do the same."""
-        if self._plan.num_batches is None:
+        if self._plan.num_batches is None or not seam.begins_iterator_after_pass():
             return False
         whole_pass = self._plan.steps is None or self._plan.steps >= self._plan.num_batches
         return whole_pass if self._plan.restart else self._plan.steps is None
