@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-import hypothesis
 import leftovers
 
 _FOLDER = Path(__file__).parent

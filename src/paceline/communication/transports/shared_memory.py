@@ -5,9 +5,10 @@ frame is copied once, into a slot; its receiver reads it there. The socket carri
 and its end tells at once that the peer is gone. Payloads carry no checksum: they never leave this machine's memory,
 which the gradients themselves live in.
 
-Both sides count frames: `pushed` is written by the sender alone, `pulled` by the receiver alone, and a slot is free
-again when `pulled` has passed it. Python has no memory barriers, so this is offered only where the processor keeps the
-order of stores (x86); elsewhere the peers talk TCP.
+Both sides count frames: `pushed` is written by the sender alone, `pulled` by the receiver alone, and the slot of a
+frame is free again when `pulled` has passed it. The sender takes the slot that became free last: while the receiver
+keeps up, a few slots stay in the cache; when it falls behind, there are many. Python has no memory barriers, so this
+is offered only where the processor keeps the order of stores (x86); elsewhere the peers talk TCP.
 
 Next file: `../rendezvous.py`, which makes the links.
 """
@@ -21,6 +22,7 @@ import platform
 import socket
 import sys
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 from paceline.clock import Deadline
@@ -30,11 +32,12 @@ from paceline.errors import GenerationOver, PeerLost, ProtocolError
 from paceline.wire.channels import shut_down
 from paceline.wire.waiting import READABLE, wait_for
 
-NUM_SLOTS = 4
+NUM_SLOTS = 8
 _LINE = 64  # bytes of a cache line: each counter has one of its own
 _CONTROL_BYTES = 4096
 _RING_BYTES = NUM_SLOTS * SEGMENT_BYTES
 _TOTAL_BYTES = _CONTROL_BYTES + 2 * _RING_BYTES
+_SLOT_SHIFT = 32
 _MARK = b"\x01"
 
 
@@ -54,14 +57,14 @@ class _Half:
 
     pushed: int
     pulled: int
-    lengths: int
+    frames: int  # what frame number n is: its slot and length, at n modulo NUM_SLOTS
     slots: int
 
 
 _WORDS_A_LINE = _LINE // 8
 _HALVES = (
     _Half(0, 1 * _WORDS_A_LINE, 8 * _WORDS_A_LINE, _CONTROL_BYTES),
-    _Half(2 * _WORDS_A_LINE, 3 * _WORDS_A_LINE, 9 * _WORDS_A_LINE, _CONTROL_BYTES + _RING_BYTES),
+    _Half(2 * _WORDS_A_LINE, 3 * _WORDS_A_LINE, 16 * _WORDS_A_LINE, _CONTROL_BYTES + _RING_BYTES),
 )
 _ASLEEP = (4 * _WORDS_A_LINE, 5 * _WORDS_A_LINE)  # 1 while that side sleeps and wants to be woken
 _LEFT = (6 * _WORDS_A_LINE, 7 * _WORDS_A_LINE)  # 1 when that side has left on purpose
@@ -81,6 +84,8 @@ class SharedMemoryLink(DuplexLink):
         self._out, self._in = _HALVES[side], _HALVES[1 - side]
         self._out_slots, self._in_slots = (self._slots(half) for half in (self._out, self._in))
         self._side = side
+        self._free = list(range(NUM_SLOTS))  # a stack
+        self._taken: deque[int] = deque()  # slots of frames that the peer has not pulled yet, oldest first
         self._num_pushed = 0
         self._num_pulled = 0
         self._hung_up = False
@@ -95,11 +100,15 @@ class SharedMemoryLink(DuplexLink):
         ]
 
     def push(self, piece: memoryview) -> bool:
-        if self._num_pushed - self._words[self._out.pulled] >= NUM_SLOTS:
+        num_unread = self._num_pushed - self._words[self._out.pulled]
+        while len(self._taken) > num_unread:
+            self._free.append(self._taken.popleft())
+        if not self._free:
             return False
-        slot = self._num_pushed % NUM_SLOTS
+        slot = self._free.pop()
+        self._taken.append(slot)
         self._out_slots[slot][: len(piece)] = piece
-        self._words[self._out.lengths + slot] = len(piece)
+        self._words[self._out.frames + self._num_pushed % NUM_SLOTS] = slot << _SLOT_SHIFT | len(piece)
         self._num_pushed += 1
         self._words[self._out.pushed] = self._num_pushed
         self.bytes_sent += len(piece)
@@ -109,8 +118,7 @@ class SharedMemoryLink(DuplexLink):
     def pull(self, piece: Arrival) -> bool:
         if self._words[self._in.pushed] == self._num_pulled:
             return False
-        slot = self._num_pulled % NUM_SLOTS
-        length = self._words[self._in.lengths + slot]
+        slot, length = divmod(self._words[self._in.frames + self._num_pulled % NUM_SLOTS], 1 << _SLOT_SHIFT)
         expected = piece.num_bytes if isinstance(piece, Consume) else len(piece)
         if expected is not None and expected != length:
             raise ProtocolError(self.wrong_size(length, expected))
