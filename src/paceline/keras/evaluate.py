@@ -88,6 +88,8 @@ def evaluate(
             if not opened.replayed:
                 tell_sharding("evaluate", batches, evaluation.microbatch, replica.session)
                 if opened.resumed:
+                    with replica.calls.take_up():
+                        evaluation.take_up(prepared, progress)
                     adopt_callbacks(prepared, progress.callback_states)
                 opened.result = to_floats(evaluation.run(prepared, progress, entering=not opened.resumed))
             logs = opened.result
@@ -122,15 +124,18 @@ class Evaluation:
         self._program = self._replica.program(example, training=False)
 
     def run(self, callbacks: keras.callbacks.CallbackList, position: Position, *, entering: bool) -> dict[str, Any]:
-        """Evaluate from `position` on. Returns the model's metrics; changes them alike on all ranks."""
+        """Evaluate from `position` on: `entering`, or after `take_up`. Returns the model's metrics, and changes them, alike
+        on all ranks."""
         self._model.stop_evaluating = False
-        callbacks.on_test_begin()
         if entering:
+            callbacks.on_test_begin()
             self._model.reset_metrics()
+        hooked = not entering  # the hooks of the first stretch have been called
         self._batches.begin_epoch(0, position.step)
         while stretch := self._next_stretch(position.step):
-            for number in range(len(stretch)):
-                callbacks.on_test_batch_begin(position.step + number)
+            if not hooked:
+                _begin_batches(callbacks, position.step, len(stretch))
+            hooked = False
             activity = AllReduceRound(
                 self._program,
                 stretch,
@@ -151,6 +156,12 @@ class Evaluation:
         callbacks.on_test_end(logs)
         return logs
 
+    def take_up(self, callbacks: keras.callbacks.CallbackList, position: Position) -> None:
+        """Call the hooks that the others had called before the round in which a newcomer was let in."""
+        callbacks.on_test_begin()
+        self._batches.begin_epoch(0, position.step)
+        _begin_batches(callbacks, position.step, len(self._next_stretch(position.step)))
+
     def close(self) -> None:
         self._batches.close()
 
@@ -162,3 +173,8 @@ class Evaluation:
                 break
             stretch.append(batch)
         return stretch
+
+
+def _begin_batches(callbacks: keras.callbacks.CallbackList, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        callbacks.on_test_batch_begin(number)

@@ -35,6 +35,7 @@ class FitProgress:
     epoch's callbacks have run.
     """
 
+    initial_epoch: int
     epoch: int
     epochs: int
     phase: Literal["train", "validate", "ended"] = "train"
@@ -90,6 +91,7 @@ def fit(
         class_weight=class_weight,
         seed=replica.options.seed,
         steps_per_epoch=steps_per_epoch,
+        initial_epoch=initial_epoch,
         purpose="fit",
     )
     validation = None
@@ -110,7 +112,8 @@ def fit(
             ),
         )
     try:
-        loop = FitLoop(replica, batches, validation, FitProgress(initial_epoch, epochs), validation_freq)
+        progress = FitProgress(initial_epoch, initial_epoch, epochs)
+        loop = FitLoop(replica, batches, validation, progress, validation_freq)
         return loop.run(callbacks, verbose)
     finally:
         batches.close()
@@ -155,6 +158,7 @@ class FitLoop:
         with self._replica.calls.call("fit", self._describe(), progress=progress) as opened:
             if opened.replayed:
                 model.history.history = opened.result
+                self._leave_data_as_read(opened.result)
             else:
                 self._run_epochs(resumed=opened.resumed)
                 opened.result = to_floats(model.history.history)
@@ -199,13 +203,27 @@ class FitLoop:
         }
         return described
 
+    def _leave_data_as_read(self, history: dict[str, list[Any]]) -> None:
+        """Pass over the epochs that the others have read, for a later call that reads the same source further."""
+        num_epochs = max(map(len, history.values()), default=0)
+        self._batches.begin_epoch(self._progress.initial_epoch + num_epochs)
+
     def _take_up(self) -> None:
-        """Bring this worker's callbacks to where the others' are."""
+        """Bring this worker's callbacks to where the others' are: in the round before which it was let in. They open
+        what they need for themselves, and then get the others' state, in which all of that was done once."""
+        progress = self._progress
         with self._replica.calls.take_up():
             self._callbacks.on_train_begin()
-            if self._progress.phase != "ended":
-                self._callbacks.on_epoch_begin(self._progress.epoch)
-        adopt_callbacks(self._callbacks, self._progress.callback_states)
+            if progress.phase != "ended":
+                self._callbacks.on_epoch_begin(progress.epoch)
+            if progress.phase == "train":
+                self._callbacks.on_train_batch_begin(self._first_of_execution())
+            elif progress.phase == "validate" and self._validation is not None:
+                self._validation.take_up(self._callbacks, progress)
+        adopt_callbacks(self._callbacks, progress.callback_states)
+
+    def _first_of_execution(self) -> int:
+        return self._progress.step - self._progress.step % self._model.steps_per_execution
 
     def _entering(self) -> bool:
         """Whether a phase begins here, rather than being taken up in its middle by a restarted worker."""
@@ -234,18 +252,20 @@ class FitLoop:
 
     def _train(self) -> None:
         progress, model = self._progress, self._model
-        if self._entering():
+        hooked = not self._entering()  # the first batch's hook has been called
+        if not hooked:
             model.reset_metrics()
             self._callbacks.on_epoch_begin(progress.epoch)
         self._batches.begin_epoch(progress.epoch, progress.step)
         per_execution = model.steps_per_execution
         ended = False
         while not ended:
-            begin = progress.step - progress.step % per_execution
             batch = self._batches.batch(progress.step)
             if batch is None:
                 break
-            self._callbacks.on_train_batch_begin(begin)
+            if not hooked:
+                self._callbacks.on_train_batch_begin(self._first_of_execution())
+            hooked = False
             while batch is not None and not ended:
                 ended = not self._step(batch)
                 if ended or progress.step % per_execution == 0:
@@ -255,7 +275,7 @@ class FitLoop:
                 model.stop_training = True
                 break
             self._callbacks.on_train_batch_end(progress.step - 1, self._program.logs)
-        if progress.step == 0:
+        if progress.total_steps == 0:
             raise ConfigError(f"epoch {progress.epoch}: the data ended before the first batch")
 
     def _step(self, batch: Any) -> bool:
@@ -281,8 +301,9 @@ class FitLoop:
         progress = self._progress
         if self._validation is None or not _is_due(progress.epoch, self._validation_freq):
             return
-        entering = self._entering()
-        logs = self._validation.run(self._callbacks, progress, entering=entering)
+        earlier = range(progress.initial_epoch, progress.epoch)
+        number = sum(_is_due(epoch, self._validation_freq) for epoch in earlier)
+        logs = self._validation.run(self._callbacks, progress, entering=self._entering(), number=number)
         progress.logs.update({f"val_{name}": value for name, value in logs.items()})
 
 
