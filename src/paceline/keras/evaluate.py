@@ -123,15 +123,17 @@ class Evaluation:
         example = first.take(0, min(self.microbatch, first.num_samples))
         self._program = self._replica.program(example, training=False)
 
-    def run(self, callbacks: keras.callbacks.CallbackList, position: Position, *, entering: bool) -> dict[str, Any]:
-        """Evaluate from `position` on: `entering`, or after `take_up`. Returns the model's metrics, and changes them, alike
+    def run(
+        self, callbacks: keras.callbacks.CallbackList, position: Position, *, entering: bool, number: int = 0
+    ) -> dict[str, Any]:
+        """The `number`-th time (from 0) that this data is evaluated. Evaluate from `position` on: `entering`, or after `take_up`. Returns the model's metrics, and changes them, alike
         on all ranks."""
         self._model.stop_evaluating = False
         if entering:
             callbacks.on_test_begin()
             self._model.reset_metrics()
         hooked = not entering  # the hooks of the first stretch have been called
-        self._batches.begin_epoch(0, position.step)
+        self._batches.begin_epoch(number, position.step)
         while stretch := self._next_stretch(position.step):
             if not hooked:
                 _begin_batches(callbacks, position.step, len(stretch))
@@ -156,10 +158,10 @@ class Evaluation:
         callbacks.on_test_end(logs)
         return logs
 
-    def take_up(self, callbacks: keras.callbacks.CallbackList, position: Position) -> None:
+    def take_up(self, callbacks: keras.callbacks.CallbackList, position: Position, *, number: int = 0) -> None:
         """Call the hooks that the others had called before the round in which a newcomer was let in."""
         callbacks.on_test_begin()
-        self._batches.begin_epoch(0, position.step)
+        self._batches.begin_epoch(number, position.step)
         _begin_batches(callbacks, position.step, len(self._next_stretch(position.step)))
 
     def close(self) -> None:

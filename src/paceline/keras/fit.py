@@ -219,7 +219,7 @@ class FitLoop:
             if progress.phase == "train":
                 self._callbacks.on_train_batch_begin(self._first_of_execution())
             elif progress.phase == "validate" and self._validation is not None:
-                self._validation.take_up(self._callbacks, progress)
+                self._validation.take_up(self._callbacks, progress, number=self._num_validations())
         adopt_callbacks(self._callbacks, progress.callback_states)
 
     def _first_of_execution(self) -> int:
@@ -301,10 +301,14 @@ class FitLoop:
         progress = self._progress
         if self._validation is None or not _is_due(progress.epoch, self._validation_freq):
             return
-        earlier = range(progress.initial_epoch, progress.epoch)
-        number = sum(_is_due(epoch, self._validation_freq) for epoch in earlier)
-        logs = self._validation.run(self._callbacks, progress, entering=self._entering(), number=number)
+        entering, number = self._entering(), self._num_validations()
+        logs = self._validation.run(self._callbacks, progress, entering=entering, number=number)
         progress.logs.update({f"val_{name}": value for name, value in logs.items()})
+
+    def _num_validations(self) -> int:
+        """How many earlier epochs of this call were validated."""
+        earlier = range(self._progress.initial_epoch, self._progress.epoch)
+        return sum(_is_due(epoch, self._validation_freq) for epoch in earlier)
 
 
 class AgreeToGoOn:

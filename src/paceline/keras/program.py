@@ -220,11 +220,10 @@ class KerasProgram:
         if self._layout is not None:
             assert kinds == self._gradient_kinds, "the same model gave other gradients"
             return
-        names = [self._trainable[number].path for number in order]
-        names += [v.path for v in self._states] + [v.path for v in self._sums]
-        entries = [
-            (name, tuple(tensor.shape), np.dtype(tensor.dtype.as_numpy_dtype).name)
-            for name, tensor in zip(names, tensors, strict=True)
+        targets = [self._trainable[number] for number in order] + self._states + self._sums
+        entries = [  # a gradient's own shape may be known only when it is computed
+            (variable.path, tuple(variable.shape), np.dtype(tensor.dtype.as_numpy_dtype).name)
+            for variable, tensor in zip(targets, tensors, strict=True)
         ]
         sparse = [self._trainable[number] for number, kind in enumerate(kinds) if kind == "sparse"]
         buckets = plan_buckets(entries)

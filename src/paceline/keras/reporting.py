@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import keras
@@ -10,6 +11,8 @@ import numpy as np
 from paceline.data.protocols import GlobalBatches
 from paceline.data.shares import assign, cut
 from paceline.observability.events import DataSharded, emit
+
+logger = logging.getLogger("paceline.data")
 
 
 def to_floats(structure: Any) -> Any:
@@ -21,6 +24,8 @@ def tell_sharding(call: str, batches: GlobalBatches, microbatch: int, session: A
     """Rank 0 says once per call what is sharded how, and how many samples of an epoch each rank takes."""
     if session.rank != 0:
         return
+    if batches.caveat is not None:
+        logger.warning("%s: %s", call, batches.caveat)
     counts = samples_per_rank(batches, microbatch, session.size)
     event = DataSharded(f"{call}: {batches.description}", batches.policy, batches.num_samples, counts)
     emit(event)
