@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.clock import Deadline
-from paceline.errors import AuthenticationError, PacelineError, ProtocolError
+from paceline.errors import PacelineError, ProtocolError
 from paceline.types import WorkerIdentity
 from paceline.wire.addresses import join_address
 from paceline.wire.channels import refuse, shut_down, tune
@@ -266,10 +266,3 @@ def _name_of(sock: socket.socket) -> str:
         return join_address(*sock.getpeername()[:2])
     except OSError:
         return "a caller that is gone"
-
-
-def check_answer(hello: bytes, expected: WorkerIdentity) -> None:
-    """Raise `AuthenticationError` unless the listener that answered is the process we meant to call."""
-    identity = Greeting.decode(hello).identity
-    if identity != expected:
-        raise AuthenticationError(f"{identity} answers where {expected} was expected")

@@ -15,7 +15,7 @@ import socket
 
 from paceline.clock import Deadline
 from paceline.communication.communicator import GroupCommunicator
-from paceline.communication.listener import DataListener, Greeting, check_answer, unix_name
+from paceline.communication.listener import DataListener, Greeting, unix_name
 from paceline.communication.transfer import DuplexLink, LinkKind
 from paceline.communication.transports import shared_memory
 from paceline.communication.transports.polling import PollWaiter
@@ -24,11 +24,10 @@ from paceline.errors import AuthenticationError, GenerationOver, PeerLost, Proto
 from paceline.types import Group, Member, WorkerIdentity
 from paceline.wire.addresses import split_address
 from paceline.wire.channels import shake_hands, tune
-from paceline.wire.handshake import Credentials, Handshake
+from paceline.wire.handshake import Credentials, Handshake, NotAdmitted
 from paceline.wire.waiting import connect as connect_socket
 
 SPIN_SECONDS = 30e-6
-_UNIX_CONNECT_SECONDS = 1.0
 
 
 def connect(
@@ -126,7 +125,11 @@ class PeerLinks:
 
     def _expected_kind(self, member: Member) -> LinkKind:
         near = member.host == self._group.members[self._rank].host
-        return "shared memory" if near and self._listener is not None and self._listener.has_unix and shared_memory.is_supported() else "TCP"
+        return (
+            "shared memory"
+            if near and self._listener is not None and self._listener.has_unix and shared_memory.is_supported()
+            else "TCP"
+        )
 
     def _spin_seconds(self) -> float:
         """Looking again before sleeping pays only while every member of this host has a core of its own."""
@@ -138,20 +141,20 @@ class PeerLinks:
         deadline = Deadline(self._waiter.timeout_seconds)
         member = self._group.members[peer]
         if self._expected_kind(member) == "shared memory":
-            link = self._dial_near(peer, member)
+            link = self._dial_near(peer, member, deadline)
             if link is not None:
                 return link
         sock = self._connect(peer, split_address(member.address), deadline)
         return TcpLink(sock, peer, self._group.generation, self._waiter)
 
-    def _dial_near(self, peer: int, member: Member) -> DuplexLink | None:
+    def _dial_near(self, peer: int, member: Member, deadline: Deadline) -> DuplexLink | None:
         """Over the unix socket; None when that cannot be, whatever the reason: TCP will do, or tell what is wrong."""
         try:
             descriptor = shared_memory.make_memory()
         except OSError:
             return None
         try:
-            sock = self._connect(peer, unix_name(member.address), Deadline(_UNIX_CONNECT_SECONDS))
+            sock = self._connect(peer, unix_name(member.address), deadline)
         except PeerLost:
             os.close(descriptor)
             return None
@@ -168,11 +171,14 @@ class PeerLinks:
             tune(sock)
             handshake = Handshake("dialer", self._credentials, hello)
             answer = shake_hands(sock, handshake, deadline, self._waiter.interrupt)
-            check_answer(answer, self._group.members[peer].identity)
-        except ConnectionRefusedError as error:
+        except NotAdmitted as error:
             raise GenerationOver(str(error)) from error
         except (OSError, AuthenticationError, ProtocolError) as error:
             raise PeerLost((peer,), str(error)) from error
+        identity = Greeting.decode(answer).identity
+        if identity != self._group.members[peer].identity:
+            sock.close()
+            raise PeerLost((peer,), f"{identity} answers in its place")
         return sock
 
     def _await(self, peer: int) -> DuplexLink:

@@ -25,7 +25,7 @@ from paceline.errors import PeerLost
 LinkKind = Literal["memory", "shared memory", "TCP"]
 
 SEGMENT_BYTES = 1024 * 1024
-"""The largest piece that moves as one frame. Of 128 KiB to 1 MiB this is the fastest: a piece costs some 20 us (2026)."""
+"""The largest piece that moves as one frame: of 128 KiB to 1 MiB the fastest, as each piece costs some 20 us (2026)."""
 
 _LENGTH = struct.Struct("<Q")
 _SLICE_SECONDS = 0.1  # how often a wait looks up, to find silence and as a net under a lost wake-up

@@ -51,6 +51,10 @@ class Credentials:
             raise ValueError(f"a job's id must not exceed {_MAX_JOB_ID_BYTES} bytes")
 
 
+class NotAdmitted(ConnectionError):
+    """The listener knows who we are and does not want to talk; the text says why."""
+
+
 class _Step(enum.Enum):
     CHALLENGE = "challenge"
     PROOF = "proof"
@@ -102,7 +106,7 @@ class Handshake:
         Raises:
             ProtocolError: not a peer of ours at all.
             AuthenticationError: another job, or another secret.
-            ConnectionRefusedError: the listener knows us and does not want to talk (`admit`).
+            NotAdmitted: the listener's `admit` gave a reason against us.
         """
         try:
             frames = self._decoder.feed(data)
@@ -141,7 +145,7 @@ class Handshake:
             raise self._refuse(AuthenticationError(f"wrong secret for job {self._credentials.job_id!r}"))
         reason = self._admit(hello) if self._admit is not None else None
         if reason is not None:
-            raise self._refuse(ConnectionRefusedError(reason))
+            raise self._refuse(NotAdmitted(reason))
         self.peer_hello = hello
         self._step = _Step.DONE
         return self._proof() if self.role == "listener" else b""
@@ -173,4 +177,4 @@ class Handshake:
         reason = payload[1:].decode(errors="replace")
         if payload[:1] == b"a":
             return AuthenticationError(f"refused by the {'listener' if self.role == 'dialer' else 'dialer'}: {reason}")
-        return ConnectionRefusedError(reason)
+        return NotAdmitted(reason)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import AuthenticationError, ProtocolError
 from paceline.wire.frames import Kind, encode
-from paceline.wire.handshake import Credentials, Handshake
+from paceline.wire.handshake import Credentials, Handshake, NotAdmitted
 
 JOB = Credentials("job-1", b"secret")
 
@@ -72,9 +72,9 @@ def test_another_job_is_named() -> None:
 def test_a_listener_may_decline_by_the_hello() -> None:
     listener = Handshake("listener", JOB, b"", admit=lambda hello: f"no {hello.decode()} here")
     dialer = Handshake("dialer", JOB, b"strangers")
-    with pytest.raises(ConnectionRefusedError, match="no strangers here"):
+    with pytest.raises(NotAdmitted, match="no strangers here"):
         run(dialer, listener)
-    with pytest.raises(ConnectionRefusedError, match="no strangers here"):
+    with pytest.raises(NotAdmitted, match="no strangers here"):
         dialer.feed(listener.refusal)
 
 
