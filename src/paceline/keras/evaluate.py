@@ -126,8 +126,8 @@ class Evaluation:
     def run(
         self, callbacks: keras.callbacks.CallbackList, position: Position, *, entering: bool, number: int = 0
     ) -> dict[str, Any]:
-        """The `number`-th time (from 0) that this data is evaluated. Evaluate from `position` on: `entering`, or after `take_up`. Returns the model's metrics, and changes them, alike
-        on all ranks."""
+        """Evaluate this data for the `number`-th time (from 0), from `position` on: `entering`, or after `take_up`.
+        Returns the model's metrics, and changes them, alike on all ranks."""
         self._model.stop_evaluating = False
         if entering:
             callbacks.on_test_begin()
