@@ -29,6 +29,7 @@ class RankZeroOnly(keras.callbacks.Callback):
         self.inner = inner
         self.async_safe = getattr(inner, "async_safe", False)  # Keras runs such callbacks beside training
         self._rank = rank
+        self._is_prepared = False
         self._begun = False
         self._epoch: int | None = None
 
@@ -38,7 +39,9 @@ class RankZeroOnly(keras.callbacks.Callback):
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
-        self.inner.set_model(model)
+        self._is_prepared = False
+        if self._rank() == 0:
+            self._prepare()
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("on_") and name not in ("on_train_begin", "on_epoch_begin"):
@@ -47,6 +50,7 @@ class RankZeroOnly(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self._rank() == 0:
+            self._prepare()
             self._begun = True
             self.inner.on_train_begin(logs)
 
@@ -58,14 +62,22 @@ class RankZeroOnly(keras.callbacks.Callback):
 
     def _forward(self, name: str, *arguments: Any, **named: Any) -> None:
         if self._rank() == 0:
+            self._prepare()
             if "train" in name or "epoch" in name:
                 self._take_over()
             getattr(self.inner, name)(*arguments, **named)
+
+    def _prepare(self) -> None:
+        """Give `inner` the model, to which some react by writing (TensorBoard)."""
+        if not self._is_prepared:
+            self._is_prepared = True
+            self.inner.set_model(self._model)
 
     def _take_over(self) -> None:
         if self._begun:
             return
         self._begun = True
+        self._prepare()
         if isinstance(self.inner, keras.callbacks.CSVLogger):
             self.inner.append = True
         self.inner.on_train_begin()

@@ -173,7 +173,9 @@ class Forward:
         return outputs
 
     def _outputs(self, x: Any) -> Any:
-        return self._model.predict_step((x,)) if self._own else self._model(x, **self._arguments)
+        if self._own:
+            return self._model.predict_step(keras.utils.pack_x_y_sample_weight(x))
+        return self._model(x, **self._arguments)
 
 
 class PredictRound:
