@@ -176,9 +176,7 @@ def work(name: str, rank: int, size: int, ports: Sequence[int]) -> None:
     if library != "mpi" or rank == 0:
         say({"ready": True})
     while True:
-        line = sys.stdin.readline() if library != "mpi" or rank == 0 else ""
-        if library == "mpi":
-            line = world.bcast(line)
+        line = sys.stdin.readline() if library != "mpi" else next_mpi_line(world)
         if not line:
             break
         order = json.loads(line)
@@ -199,6 +197,18 @@ def work(name: str, rank: int, size: int, ports: Sequence[int]) -> None:
         if answers is not None:
             say({"answers": answers})
     contestant.close()
+
+
+def next_mpi_line(world: Any) -> str:
+    """Rank 0 reads a line for all. The others look now and then: a blocking receive would burn a core meanwhile."""
+    if world.rank == 0:
+        line = sys.stdin.readline()
+        for other in range(1, world.size):
+            world.send(line, other)
+        return line
+    while not world.iprobe(0):
+        time.sleep(0.01)
+    return str(world.recv(source=0))
 
 
 def say(message: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ ALIGNMENT_BYTES = 64  # what TensorFlow asks of memory that it takes over withou
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """A name that `dtype_of` turns back, for numpy's own dtypes and for ml_dtypes' (bfloat16, float8 ...)."""
-    return dtype.str if dtype.isbuiltin == 1 else dtype.name
+    return str(dtype.str if dtype.isbuiltin == 1 else dtype.name)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -22,12 +22,13 @@ def dtype_of(name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes  # bfloat16 and its family; comes with TensorFlow
 
-        return np.dtype(getattr(ml_dtypes, name))
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return extended
 
 
 def array_checksum(array: np.ndarray) -> int:
     """The checksum of an array's elements, in row-major order."""
-    return checksum(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    return checksum(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def aligned_empty(num_elements: int, dtype: str) -> np.ndarray:

@@ -27,7 +27,7 @@ from paceline.wire.channels import shake_hands, tune
 from paceline.wire.handshake import Credentials, Handshake, NotAdmitted
 from paceline.wire.waiting import connect as connect_socket
 
-SPIN_SECONDS = 30e-6
+SPIN_SECONDS = 50e-6
 
 
 def connect(

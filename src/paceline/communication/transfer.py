@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -98,6 +98,10 @@ class DuplexLink(ABC):
 
     def wrong_size(self, arrived: int, expected: int) -> str:
         return f"rank {self.peer} sent {arrived} bytes where {expected} were due: the ranks make different calls"
+
+
+LinkTo = Callable[[int], DuplexLink]
+"""The link to a rank; made when first asked for."""
 
 
 @dataclass(slots=True)

@@ -10,14 +10,12 @@ Next file: `broadcast.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.communication.transfer import Consume, DuplexLink, as_bytes, cut_sizes, exchange, exchange_messages
+from paceline.communication.transfer import Consume, LinkTo, as_bytes, cut_sizes, exchange, exchange_messages
 from paceline.errors import ProtocolError
-
-LinkTo = Callable[[int], DuplexLink]
 
 
 def all_to_all(parts: Sequence[bytes], *, rank: int, size: int, link: LinkTo) -> list[bytes]:

@@ -8,13 +8,9 @@ Next file: `tree.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from paceline.communication.transfer import DuplexLink, Incoming, Outgoing, as_bytes, cut, transfer
-
-LinkTo = Callable[[int], DuplexLink]
+from paceline.communication.transfer import Incoming, LinkTo, Outgoing, as_bytes, cut, transfer
 
 _TREE_UP_TO_BYTES = 64 * 1024
 

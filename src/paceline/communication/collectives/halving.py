@@ -13,13 +13,9 @@ Next file: `tree.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from paceline.communication.transfer import Consume, DuplexLink, as_bytes, exchange
-
-LinkTo = Callable[[int], DuplexLink]
+from paceline.communication.transfer import Consume, LinkTo, as_bytes, exchange
 
 
 def all_reduce(source: np.ndarray, out: np.ndarray, *, rank: int, size: int, link: LinkTo) -> None:

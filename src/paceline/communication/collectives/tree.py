@@ -11,7 +11,7 @@ Next file: `../selection.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from paceline.communication.collectives import all_to_all, ring
 from paceline.communication.transfer import (
     SEGMENT_BYTES,
     Arrival,
-    DuplexLink,
     Incoming,
+    LinkTo,
     Outgoing,
     as_bytes,
     transfer,
@@ -29,7 +29,6 @@ from paceline.errors import RanksDisagree
 
 Node = tuple[int, int]
 """(first leaf, last leaf + 1)"""
-LinkTo = Callable[[int], DuplexLink]
 
 
 def split(first: int, last: int) -> int:
