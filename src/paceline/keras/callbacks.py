@@ -6,7 +6,10 @@ from the others, so that EarlyStopping, ReduceLROnPlateau and the like stay equa
 
 from __future__ import annotations
 
+import functools
+from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -22,10 +25,14 @@ class RankZeroOnly(keras.callbacks.Callback):
     """Runs `inner` on the process that has rank 0 at the time.
 
     When rank 0 is lost, the next one begins where it was: its `inner` is begun then, and a CSV file is appended to.
+    What an epoch's end left to a rank 0 that may not have lived to do it is noted in `left_to_rank_zero`.
     """
 
-    def __init__(self, inner: keras.callbacks.Callback, rank: Callable[[], int]) -> None:
+    def __init__(
+        self, inner: keras.callbacks.Callback, rank: Callable[[], int], left_to_rank_zero: deque[Callable[[], None]]
+    ) -> None:
         super().__init__()
+        self._left_to_rank_zero = left_to_rank_zero
         self.inner = inner
         self.async_safe = getattr(inner, "async_safe", False)  # Keras runs such callbacks beside training
         self._rank = rank
@@ -66,6 +73,14 @@ class RankZeroOnly(keras.callbacks.Callback):
             if "train" in name or "epoch" in name:
                 self._take_over()
             getattr(self.inner, name)(*arguments, **named)
+        elif name == "on_epoch_end":
+            self._left_to_rank_zero.append(functools.partial(self._make_up_for, *arguments, **named))
+
+    def _make_up_for(self, epoch: int, logs: Any = None) -> None:
+        """End an epoch in the place of a rank 0 that was lost before all had agreed to go on."""
+        self._take_over()
+        if not isinstance(self.inner, keras.callbacks.CSVLogger) or not _has_row(self.inner, epoch):
+            self.inner.on_epoch_end(epoch, logs)
 
     def _prepare(self) -> None:
         """Give `inner` the model, to which some react by writing (TensorBoard)."""
@@ -85,6 +100,13 @@ class RankZeroOnly(keras.callbacks.Callback):
             self.inner.on_epoch_begin(self._epoch)
 
 
+def _has_row(logger: keras.callbacks.CSVLogger, epoch: int) -> bool:
+    """Whether the file ends with the row of this epoch."""
+    path = Path(logger.filename)
+    lines = path.read_text().splitlines() if path.exists() else []
+    return bool(lines) and lines[-1].startswith(f"{epoch}{logger.sep}")
+
+
 def prepare_callbacks(
     callbacks: Any,
     *,
@@ -94,6 +116,7 @@ def prepare_callbacks(
     epochs: int,
     steps: int | None,
     add_history: bool,
+    left_to_rank_zero: deque[Callable[[], None]] | None = None,
 ) -> keras.callbacks.CallbackList:
     """The user's callbacks as Keras runs them, with those that write or print confined to rank 0."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -105,14 +128,15 @@ def prepare_callbacks(
                 "BackupAndRestore restores on one process what the others do not have: leave it out "
                 "(a killed worker takes the state from the others by itself)"
             )
+    left = deque() if left_to_rank_zero is None else left_to_rank_zero
     confined = [
-        RankZeroOnly(callback, rank)
+        RankZeroOnly(callback, rank, left)
         if isinstance(callback, RANK_ZERO_ONLY) or getattr(callback, "rank_zero_only", False)
         else callback
         for callback in listed
     ]
     if verbose != 0 and not any(isinstance(callback, keras.callbacks.ProgbarLogger) for callback in listed):
-        confined.append(RankZeroOnly(keras.callbacks.ProgbarLogger(), rank))
+        confined.append(RankZeroOnly(keras.callbacks.ProgbarLogger(), rank, left))
     return keras.callbacks.CallbackList(
         confined, add_history=add_history, model=model, verbose=verbose, epochs=epochs, steps=steps
     )

@@ -153,6 +153,7 @@ class FitLoop:
             epochs=progress.epochs,
             steps=self._batches.steps_per_epoch,
             add_history=True,
+            left_to_rank_zero=self._replica.left_to_rank_zero,
         )
         progress.callbacks = lambda: export_callbacks(self._callbacks)
         with self._replica.calls.call("fit", self._describe(), progress=progress) as opened:
@@ -241,10 +242,12 @@ class FitLoop:
             progress.phase, progress.step = "validate", 0
         if progress.phase == "validate":
             self._validate()
+            self._replica.left_to_rank_zero.clear()
             self._callbacks.on_epoch_end(progress.epoch, progress.logs)
             progress.phase = "ended"
         self._resumed = False
         stop = not run(self._session, AgreeToGoOn(self._model))
+        self._replica.do_what_was_left_to_rank_zero()
         progress.epoch, progress.phase, progress.step = progress.epoch + 1, "train", 0
         if stop:
             self._model.stop_training = True

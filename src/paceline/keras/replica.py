@@ -7,6 +7,8 @@ that it was, and its saved files hold plain Keras classes. Next file: `fit.py`.
 from __future__ import annotations
 
 import functools
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +52,8 @@ class Replica:
         self._programs: dict[bool, KerasProgram] = {}
         self._made_for: Any = None
         self.forward: Any = None  # of `predict.py`
+        # By this process, since the last epoch's end; outside of `fit` nobody asks, so that it must not grow.
+        self.left_to_rank_zero: deque[Callable[[], None]] = deque(maxlen=100)
         calls.parts.append(self)
 
     @property
@@ -58,6 +62,14 @@ class Replica:
 
     def rank(self) -> int:
         return int(self.session.rank)
+
+    def do_what_was_left_to_rank_zero(self) -> None:
+        """All have agreed that an epoch has ended. If this process is rank 0 only now, the one that was before did not
+        live to agree, and may not have written what it was to write."""
+        if self.rank() == 0:
+            for duty in self.left_to_rank_zero:
+                duty()
+        self.left_to_rank_zero.clear()
 
     def program(self, data: Any, *, training: bool) -> KerasProgram:
         """The compiled work for this kind of call, built and traced for data like this microbatch; made anew after

@@ -29,6 +29,8 @@ def export(replica: Replica, filepath: Any, *positional: Any, **arguments: Any) 
     """As `keras.Model.export`, on rank 0 alone."""
     if replica.rank() == 0:
         _original(replica, "export")(filepath, *positional, **arguments)
+    else:
+        replica.left_to_rank_zero.append(lambda: export(replica, filepath, *positional, **arguments))
 
 
 def _original(replica: Replica, name: str) -> Callable[..., Any]:
@@ -39,6 +41,7 @@ def _original(replica: Replica, name: str) -> Callable[..., Any]:
 def _write(replica: Replica, filepath: Any, write: Callable[[str], None], overwrite: bool) -> None:
     """Write beside the target and rename, so that a reader, or a crash, never sees half a file."""
     if replica.rank() != 0:
+        replica.left_to_rank_zero.append(lambda: _write_again(replica, filepath, write, overwrite))
         return
     target = Path(os.fspath(filepath))
     if "://" in str(filepath) or target.suffix not in (".keras", ".h5"):
@@ -53,3 +56,9 @@ def _write(replica: Replica, filepath: Any, write: Callable[[str], None], overwr
         os.replace(aside, target)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _write_again(replica: Replica, filepath: Any, write: Callable[[str], None], overwrite: bool) -> None:
+    """In the place of a rank 0 that may or may not have done it."""
+    if overwrite or not os.path.exists(filepath):
+        _write(replica, filepath, write, overwrite)
