@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from launching import PATIENT
 from paceline.testing.faults import PHASES, FaultPlan, Kill
 
 WORKERS = 3
@@ -30,7 +31,7 @@ EPOCHS = 5
 STEPS = -(-SAMPLES // BATCH)
 ROUNDS_OF_EPOCH = STEPS + 2  # the steps, one round of validation, the agreement to go on
 LAST_ROUND = EPOCHS * ROUNDS_OF_EPOCH
-RUN_SECONDS = 600.0
+RUN_SECONDS = 1800.0
 
 SCRIPT = '''
 """Train a small model whose metrics tell which samples it has seen."""
@@ -168,7 +169,19 @@ def run_job(folder: Path, *arguments: str, script: str = SCRIPT, environment: Ma
     """`paceline run ARGUMENTS train.py` in `folder`, to its end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(script)
-    command = [sys.executable, "-m", "paceline", "run", "--seed", "7", "--events", "events", "--log-dir", "logs"]
+    command = [
+        sys.executable,
+        "-m",
+        "paceline",
+        "run",
+        *PATIENT,
+        "--seed",
+        "7",
+        "--events",
+        "events",
+        "--log-dir",
+        "logs",
+    ]
     script_arguments = [str(number) for number in (SAMPLES, BATCH, EPOCHS)]
     done = subprocess.run(
         [*command, *arguments, "train.py", *script_arguments, "weights.npz"],

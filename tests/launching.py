@@ -38,6 +38,8 @@ def wait():
         gate.read()
 '''
 
+# Options for jobs in which workers are busy for long while the machine is: only a death is to count as one.
+PATIENT = ("--lost-after", "120", "--start-timeout", "900")
 PATIENCE_SECONDS = 60.0  # generous: machines are busy, and only failures wait that long
 
 
