@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -32,6 +33,18 @@ def any_number_of_rows(data: Any) -> Any:
         return type(exact)([None, *exact.shape[1:]], exact.dtype)
 
     return keras.tree.map_structure(spec, data)
+
+
+def kind_of_data(tensors: Any) -> Any:
+    """Equal for tensors that one trace serves: the same but for the number of rows. Cheap."""
+    leaves = keras.tree.flatten(tensors)
+    return tuple(None if leaf is None else (type(leaf), leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves)
+
+
+@functools.lru_cache(maxsize=1024)
+def constant_of(value: float | tuple[float, ...]) -> tf.Tensor:
+    """A float64 tensor; those that come back in every step are made once."""
+    return tf.constant(value, tf.float64)
 
 
 def first_leaf(structure: Any) -> tf.Tensor:
