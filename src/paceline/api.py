@@ -121,7 +121,8 @@ def distribute(
             "starts: run 'paceline run --deterministic ...', or set TF_NUM_INTRAOP_THREADS=1 (and keep it for all runs "
             "that are to be compared)"
         )
-    return distribute_model(model, current, microbatch=microbatch, deterministic=deterministic, seed=seed)
+    distribute_model(model, current, microbatch=microbatch, deterministic=deterministic, seed=seed)
+    return model
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -1,3 +1,5 @@
+"""Addresses as text, IPv4 and IPv6, and the local address that routes to a peer."""
+
 from __future__ import annotations
 
 import pytest
