@@ -150,18 +150,18 @@ class PeerLinks:
     def _dial_near(self, peer: int, member: Member, deadline: Deadline) -> DuplexLink | None:
         """Over the unix socket; None when that cannot be, whatever the reason: TCP will do, or tell what is wrong."""
         try:
-            descriptor = shared_memory.make_memory()
+            descriptors = shared_memory.make_descriptors()
         except OSError:
             return None
         try:
             sock = self._connect(peer, unix_name(member.address), deadline)
         except PeerLost:
-            os.close(descriptor)
+            shared_memory.close_all(descriptors)
             return None
         except GenerationOver:
-            os.close(descriptor)
+            shared_memory.close_all(descriptors)
             raise
-        return shared_memory.create(sock, descriptor, peer, self._waiter)
+        return shared_memory.create(sock, descriptors, peer, self._waiter)
 
     def _connect(self, peer: int, address: tuple[str, int] | str, deadline: Deadline) -> socket.socket:
         """A connection to `peer` that has been greeted and has answered as the one it should be."""

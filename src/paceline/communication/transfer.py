@@ -171,8 +171,7 @@ class _Idle:
 
     def rest(self, outgoing: Sequence[Outgoing], incoming: Sequence[Incoming]) -> None:
         now = time.monotonic()
-        if not self.since:
-            self.since = now
+        self.since = self.since or now
         if now - self.since < self._waiter.spin_seconds:
             return
         sending = [flow.link for flow in outgoing if flow.done < len(flow.pieces) and _may_leave(flow, incoming)]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, cast
 
 from paceline.communication.transfer import DuplexLink
 from paceline.wire.waiting import READABLE, Interrupt
 
+Wanted = list[tuple[int, int]]
+"""Descriptors, and the events to wait for on each."""
+
 
 class PollableLink(Protocol):
     """What `PollWaiter` asks of a link."""
 
-    def arm(self, *, send: bool, receive: bool) -> tuple[int, int] | None:
-        """Prepare for sleep: the descriptor and events to wait for. None: do not sleep, something can move now."""
+    def arm(self, *, send: bool, receive: bool) -> Wanted | None:
+        """Prepare for sleep: what to wait for. None: do not sleep, something can move now."""
 
-    def disarm(self) -> None:
-        """After the sleep, or instead of it."""
+    def disarm(self, ready: Collection[int]) -> None:
+        """After the sleep, or instead of it; `ready` are the descriptors on which something has happened."""
 
 
 class PollWaiter:
@@ -36,6 +39,7 @@ class PollWaiter:
         poll = select.poll()
         poll.register(self.interrupt, READABLE)
         armed: list[PollableLink] = []
+        ready: list[int] = []
         try:
             for link in {*sending, *receiving}:
                 pollable = cast(PollableLink, link)
@@ -43,11 +47,12 @@ class PollWaiter:
                 wanted = pollable.arm(send=link in sending, receive=link in receiving)
                 if wanted is None:
                     return
-                poll.register(*wanted)
-            poll.poll(timeout_seconds * 1000)
+                for descriptor, events in wanted:
+                    poll.register(descriptor, events)
+            ready = [descriptor for descriptor, _ in poll.poll(timeout_seconds * 1000)]
         finally:
             for pollable in armed:
-                pollable.disarm()
+                pollable.disarm(ready)
         self.interrupt.check()
 
     def abort(self, reason: str) -> None:

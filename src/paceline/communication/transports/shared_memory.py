@@ -1,9 +1,10 @@
 """Links between processes of one host: two rings of slots in memory that both have mapped, and one unix socket.
 
 The memory has no name (`memfd_create`, handed over as a descriptor), so nothing can stay behind, whoever is killed. A
-frame is copied once, into a slot; its receiver reads it there. The socket carries one byte to wake a peer that sleeps,
-and its end tells at once that the peer is gone. Payloads carry no checksum: they never leave this machine's memory,
-which the gradients themselves live in.
+frame is copied once, into a slot; its receiver reads it there. A peer that sleeps is woken through an `eventfd` (a byte
+over the socket would do, but such a wake-up moves the peer to the waker's core: 0.5 ms in place of 0.12 ms for 4 KiB on
+two cores, 2026). The end of the socket tells at once that the peer is gone. Payloads carry no checksum: they never
+leave this machine's memory, which the gradients themselves live in.
 
 Both sides count frames: `pushed` is written by the sender alone, `pulled` by the receiver alone, and the slot of a
 frame is free again when `pulled` has passed it. The sender takes the slot that became free last: while the receiver
@@ -23,11 +24,12 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from paceline.clock import Deadline
 from paceline.communication.transfer import SEGMENT_BYTES, Arrival, Consume, DuplexLink, LinkKind
-from paceline.communication.transports.polling import PollWaiter
+from paceline.communication.transports.polling import PollWaiter, Wanted
 from paceline.errors import GenerationOver, PeerLost, ProtocolError
 from paceline.wire.channels import shut_down
 from paceline.wire.waiting import READABLE, wait_for
@@ -46,6 +48,7 @@ def is_supported() -> bool:
     return (
         sys.platform == "linux"
         and hasattr(os, "memfd_create")
+        and hasattr(os, "eventfd")
         and hasattr(socket, "AF_UNIX")
         and platform.machine().lower() in ("x86_64", "amd64")
     )
@@ -75,9 +78,12 @@ class SharedMemoryLink(DuplexLink):
 
     kind: LinkKind = "shared memory"
 
-    def __init__(self, sock: socket.socket, memory: mmap.mmap, side: int, peer: int, waiter: PollWaiter) -> None:
+    def __init__(
+        self, sock: socket.socket, memory: mmap.mmap, bells: list[int], side: int, peer: int, waiter: PollWaiter
+    ) -> None:
         super().__init__(peer, waiter)
         self._socket = sock
+        self._bell, self._peer_bell = bells[side], bells[1 - side]
         self._memory = memory
         self._view = memoryview(memory)
         self._words = self._view[:_CONTROL_BYTES].cast("Q")
@@ -136,11 +142,9 @@ class SharedMemoryLink(DuplexLink):
         with self._barrier:
             pass
         if self._words[_ASLEEP[1 - self._side]]:
-            # The peer may be gone, and its socket may be full of such bytes: both are found where we wait.
-            with contextlib.suppress(OSError):
-                self._socket.send(_MARK)
+            os.eventfd_write(self._peer_bell, 1)
 
-    def arm(self, *, send: bool, receive: bool) -> tuple[int, int] | None:
+    def arm(self, *, send: bool, receive: bool) -> Wanted | None:
         self._words[_ASLEEP[self._side]] = 1
         with self._barrier:
             pass
@@ -152,16 +156,14 @@ class SharedMemoryLink(DuplexLink):
             raise GenerationOver(f"rank {self.peer} has left this generation")
         if self._hung_up:
             raise PeerLost((self.peer,), "connection closed")
-        return self._socket.fileno(), READABLE
+        # After the hand-over nothing is ever sent over the socket: it becomes readable when the peer is gone.
+        return [(self._bell, READABLE), (self._socket.fileno(), READABLE)]
 
-    def disarm(self) -> None:
+    def disarm(self, ready: Collection[int]) -> None:
         self._words[_ASLEEP[self._side]] = 0
-        try:
-            while not self._hung_up:
-                self._hung_up = not self._socket.recv(256)
-        except BlockingIOError:
-            pass  # All marks are taken.
-        except OSError:
+        if self._bell in ready:
+            os.eventfd_read(self._bell)
+        if self._socket.fileno() in ready:
             self._hung_up = True
 
     def close(self) -> None:
@@ -171,6 +173,8 @@ class SharedMemoryLink(DuplexLink):
         self._words[_LEFT[self._side]] = 1
         shut_down(self._socket)
         self._socket.close()
+        os.close(self._bell)
+        os.close(self._peer_bell)
         # A view that a traceback still holds keeps the memory; it goes when that goes.
         with contextlib.suppress(BufferError):
             for view in (*self._out_slots, *self._in_slots, self._words, self._view):
@@ -178,46 +182,55 @@ class SharedMemoryLink(DuplexLink):
             self._memory.close()
 
 
-def create(sock: socket.socket, descriptor: int, peer: int, waiter: PollWaiter) -> SharedMemoryLink:
-    """Hand the memory of `make_memory` to the peer over `sock` (a connected, non-blocking unix socket)."""
+def make_descriptors() -> list[int]:
+    """What both ends share: fresh, nameless, zeroed memory, then the two bells. Raises `OSError` where it cannot be."""
+    made: list[int] = []
     try:
-        # One byte and one descriptor on a fresh connection: the buffer has room.
-        socket.send_fds(sock, [_MARK], [descriptor])
-        memory = mmap.mmap(descriptor, _TOTAL_BYTES)
+        made.append(os.memfd_create("paceline-link", os.MFD_CLOEXEC))
+        os.ftruncate(made[0], _TOTAL_BYTES)
+        for _ in range(2):
+            made.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+    except OSError:
+        close_all(made)
+        raise
+    return made
+
+
+def close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def create(sock: socket.socket, descriptors: list[int], peer: int, waiter: PollWaiter) -> SharedMemoryLink:
+    """Hand what `make_descriptors` made to the peer over `sock` (a connected, non-blocking unix socket)."""
+    try:
+        # One byte and three descriptors on a fresh connection: the buffer has room.
+        socket.send_fds(sock, [_MARK], descriptors)
+        return _link(sock, descriptors, 0, peer, waiter)
     except OSError as error:
         sock.close()
+        close_all(descriptors)
         raise PeerLost((peer,), f"no shared memory with it: {error}") from error
-    finally:
-        os.close(descriptor)
-    return SharedMemoryLink(sock, memory, 0, peer, waiter)
-
-
-def make_memory() -> int:
-    """A descriptor of fresh, nameless, zeroed memory for one link. Raises `OSError` where the system has none."""
-    descriptor = os.memfd_create("paceline-link", os.MFD_CLOEXEC)
-    try:
-        os.ftruncate(descriptor, _TOTAL_BYTES)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def receive(sock: socket.socket, peer: int, waiter: PollWaiter, deadline: Deadline) -> SharedMemoryLink:
-    """Take the memory that `create` at the other end of `sock` hands over."""
+    """Take what `create` at the other end of `sock` hands over."""
     descriptors: list[int] = []
     try:
         wait_for(sock.fileno(), READABLE, deadline, waiter.interrupt)
-        _, descriptors, _, _ = socket.recv_fds(sock, len(_MARK), 1)
-        if not descriptors:
+        _, descriptors, _, _ = socket.recv_fds(sock, len(_MARK), 3)
+        if len(descriptors) != 3:
             raise ConnectionError("connection closed")
-        memory = mmap.mmap(descriptors[0], _TOTAL_BYTES)
+        return _link(sock, descriptors, 1, peer, waiter)
     except (OSError, ValueError, GenerationOver) as error:
         sock.close()
+        close_all(descriptors)
         if isinstance(error, GenerationOver):
             raise
         raise PeerLost((peer,), f"no shared memory with it: {error}") from error
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    return SharedMemoryLink(sock, memory, 1, peer, waiter)
+
+
+def _link(sock: socket.socket, descriptors: list[int], side: int, peer: int, waiter: PollWaiter) -> SharedMemoryLink:
+    memory = mmap.mmap(descriptors[0], _TOTAL_BYTES)
+    os.close(descriptors[0])
+    return SharedMemoryLink(sock, memory, descriptors[1:], side, peer, waiter)

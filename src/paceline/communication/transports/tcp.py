@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Collection
 
 from paceline.communication.transfer import SEGMENT_BYTES, Arrival, Consume, DuplexLink, LinkKind
-from paceline.communication.transports.polling import PollWaiter
+from paceline.communication.transports.polling import PollWaiter, Wanted
 from paceline.errors import CorruptFrame, GenerationOver, PeerLost, ProtocolError
 from paceline.wire.channels import shut_down
 from paceline.wire.frames import HEADER_BYTES, Kind, checksum, decode_header, encode_header
@@ -120,10 +121,10 @@ class TcpLink(DuplexLink):
             raise ProtocolError(self.wrong_size(header.length, length))
         return header.length, header.checksum
 
-    def arm(self, *, send: bool, receive: bool) -> tuple[int, int]:
-        return self._socket.fileno(), (WRITABLE if send else 0) | (READABLE if receive else 0)
+    def arm(self, *, send: bool, receive: bool) -> Wanted:
+        return [(self._socket.fileno(), (WRITABLE if send else 0) | (READABLE if receive else 0))]
 
-    def disarm(self) -> None:
+    def disarm(self, ready: Collection[int]) -> None:
         pass
 
     def close(self) -> None:
