@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launching import Launcher, Meeting, await_gone
 
+PATIENT = ("--lost-after", "60")  # on a busy machine a living worker may be silent for seconds
 JOINS = "import paceline as pl\npl.init()\n"
 # Each turn takes a moment, as training does: a worker that comes late could not overtake a loop of nothing.
 LOOPS = JOINS + "import time\ntell()\nwhile True:\n    pl.barrier()\n    time.sleep(0.02)\n"
@@ -15,17 +16,17 @@ LOOPS = JOINS + "import time\ntell()\nwhile True:\n    pl.barrier()\n    time.sl
 
 def test_workers_meet_and_end_together(tmp_path: Path) -> None:
     script = JOINS + "pl.barrier()\nprint('rank', pl.rank(), 'of', pl.size())\n"
-    with Meeting(tmp_path, script), Launcher(tmp_path, "-n", "2", "train.py") as launcher:
+    with Meeting(tmp_path, script), Launcher(tmp_path, *PATIENT, "-n", "2", "train.py") as launcher:
         result = launcher.wait()
     assert result.code == 0
-    assert sorted(result.out.splitlines()) == ["[1] rank 1 of 2", "rank 0 of 2"]
+    assert sorted(result.out.splitlines()) == ["[1] rank 1 of 2", "rank 0 of 2"], result.err
     assert "paceline: group of 2 formed\n" in result.err
     assert "paceline: complete after " in result.err
 
 
 def test_members_stop_together_after_the_round(tmp_path: Path) -> None:
     script = JOINS + "tell()\ntry:\n    while True: pl.barrier()\nfinally:\n    print('tidied up', flush=True)\n"
-    with Meeting(tmp_path, script) as meeting, Launcher(tmp_path, "-n", "2", "train.py") as launcher:
+    with Meeting(tmp_path, script) as meeting, Launcher(tmp_path, *PATIENT, "-n", "2", "train.py") as launcher:
         pids = [told.pid for told in meeting.hear(2)]
         launcher.signal(signal.SIGINT)
         result = launcher.wait()
@@ -40,7 +41,7 @@ def test_members_stop_together_after_the_round(tmp_path: Path) -> None:
 
 def test_a_members_error_stops_the_others_wherever_they_are(tmp_path: Path) -> None:
     script = JOINS + "if WORKER == 1:\n    raise ValueError('bad value')\nwhile True: pl.barrier()\n"
-    with Meeting(tmp_path, script), Launcher(tmp_path, "-n", "3", "train.py") as launcher:
+    with Meeting(tmp_path, script), Launcher(tmp_path, *PATIENT, "-n", "3", "train.py") as launcher:
         result = launcher.wait()
     assert result.code == 1
     assert result.err.count("Traceback") == 1
@@ -49,7 +50,7 @@ def test_a_members_error_stops_the_others_wherever_they_are(tmp_path: Path) -> N
 
 
 def test_a_killed_member_comes_back_and_is_told_so(tmp_path: Path) -> None:
-    with Meeting(tmp_path, LOOPS) as meeting, Launcher(tmp_path, "-n", "2", "train.py") as launcher:
+    with Meeting(tmp_path, LOOPS) as meeting, Launcher(tmp_path, *PATIENT, "-n", "2", "train.py") as launcher:
         zero, _ = meeting.hear(2)
         os.kill(zero.pid, signal.SIGKILL)
         launcher.await_message("paceline: worker 0 was killed (SIGKILL)\n")
@@ -64,7 +65,10 @@ def test_a_killed_member_comes_back_and_is_told_so(tmp_path: Path) -> None:
 
 def test_a_worker_that_never_comes_is_named_and_ends_the_job(tmp_path: Path) -> None:
     script = "if WORKER == 1:\n    tell()\n    wait()\n" + JOINS + "pl.barrier()\n"
-    with Meeting(tmp_path, script) as meeting, Launcher(tmp_path, "-n", "2", "--start-timeout", "1", "train.py") as job:
+    with (
+        Meeting(tmp_path, script) as meeting,
+        Launcher(tmp_path, *PATIENT, "-n", "2", "--start-timeout", "1", "train.py") as job,
+    ):
         (told,) = meeting.hear(1)
         result = job.wait()
         await_gone(told.pid)
