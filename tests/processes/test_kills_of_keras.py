@@ -90,6 +90,9 @@ def tell(**facts):
 ALL_CALLS = """
 first = model.fit(x, y, batch_size=12, epochs=2, verbose=0, callbacks=[hooks], validation_data=(x[:40], y[:40])).history
 strike("after fit")
+os.replace, replace = lambda *paths: (strike("saving"), replace(*paths)), os.replace
+model.save("between.keras")
+os.replace = replace
 patience()
 alone = model.evaluate(x[:50], y[:50], batch_size=5, verbose=0, callbacks=[hooks])
 strike("after evaluate")
@@ -97,7 +100,9 @@ patience()
 predicted = model.predict(x[:70], batch_size=5, verbose=0, callbacks=[hooks])
 patience()
 second = model.fit(x, y, batch_size=12, epochs=2, verbose=0, callbacks=[hooks]).history
-tell(first=first, alone=alone, predicted=float(predicted.sum()), second=second)
+between = keras.models.load_model("between.keras", compile=False, custom_objects={"Traced": Traced})
+saved = [float(np.asarray(v).sum()) for v in between.weights]
+tell(saved=saved, first=first, alone=alone, predicted=float(predicted.sum()), second=second)
 """
 
 CALLBACKS = """
@@ -177,6 +182,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             "2.1 test batch begin alone.8",
             "1.2 predict batch begin 8",
         ),
+        ("0.1 saving", "1.1 agreement 3"),
         (
             "2.1 agreement 0",
             "0.1 after fit",

@@ -164,7 +164,10 @@ def _attendance(turn: Turn) -> Attendance:
         for place in job.places
         if place.status is Status.JOINED and not place.in_group and place.member is not None
     ]
-    admits = job.stop is None and all(one.report.admits for one in survivors if one.report is not None)
+    reports = [one.report for one in survivors if one.report is not None]
+    # When the call of all has ended without their knowledge, it is not known yet whether the next lets anybody in.
+    is_known = not reports or any(one.call == job.ended_calls.number for one in reports)
+    admits = job.stop is None and is_known and all(one.admits for one in reports)
     return Attendance(
         generation=job.generation,
         survivors=survivors,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import keras
 
 from paceline.data.protocols import GlobalBatches
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, RanksDisagree
 from paceline.keras.callbacks import adopt_callbacks, export_callbacks, prepare_callbacks
 from paceline.keras.datasets import make_batches, split_validation
 from paceline.keras.evaluate import Evaluation
@@ -21,8 +21,11 @@ from paceline.keras.replica import Replica
 from paceline.keras.reporting import tell_sharding, to_floats
 from paceline.strategies.all_reduce import AllReduceRound
 from paceline.strategies.protocols import Ballot
+from paceline.training.calls import differences, render_table
+from paceline.training.codec import decode, encode
 from paceline.training.recovery import State
 from paceline.training.round import run
+from paceline.wire.frames import checksum
 
 DEFAULT_BATCH_SIZE = 32  # as Keras
 
@@ -242,11 +245,12 @@ class FitLoop:
             progress.phase, progress.step = "validate", 0
         if progress.phase == "validate":
             self._validate()
-            self._replica.left_to_rank_zero.clear()
             self._callbacks.on_epoch_end(progress.epoch, progress.logs)
             progress.phase = "ended"
         self._resumed = False
-        stop = not run(self._session, AgreeToGoOn(self._model))
+        agreement = AgreeToGoOn(self._replica)
+        stop = not run(self._session, agreement)
+        agreement.raise_if_different(f"after epoch {progress.epoch + 1}")
         self._replica.do_what_was_left_to_rank_zero()
         progress.epoch, progress.phase, progress.step = progress.epoch + 1, "train", 0
         if stop:
@@ -315,26 +319,38 @@ class FitLoop:
 
 
 class AgreeToGoOn:
-    """The round that ends an epoch: when any rank's callbacks have set `stop_training`, all stop."""
+    """The round that ends an epoch: when any rank's callbacks have set `stop_training`, all stop. It also finds
+    replicas that are not equal any more, as a callback makes them that changes something on one rank only."""
 
     name = "end of epoch"
     step = None
     samples = 0
 
-    def __init__(self, model: keras.Model) -> None:
-        self._model = model
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._proposal: list[bytes] = []
 
-    def work(self, group: Any, rank: int, communicator: Any) -> None:
-        return None
+    def work(self, group: Any, rank: int, communicator: Any) -> bytes:
+        return encode(self._replica.digests()) if group.size > 1 else b""
 
-    def talk(self, work: None, communicator: Any) -> None:
-        return None
+    def talk(self, work: bytes, communicator: Any) -> list[bytes]:
+        return communicator.all_gather_bytes(work)
 
-    def ballot(self, work: None, proposal: None) -> Ballot:
-        return Ballot(digest=0, halt=bool(self._model.stop_training))
+    def ballot(self, work: bytes, proposal: list[bytes]) -> Ballot:
+        return Ballot(digest=checksum(b"".join(proposal)), halt=bool(self._replica.model.stop_training))
 
-    def change(self, proposal: None) -> None:
-        return None
+    def change(self, proposal: list[bytes]) -> None:
+        self._proposal = proposal
+
+    def raise_if_different(self, when: str) -> None:
+        """Raise `RanksDisagree` on every rank."""
+        if len(set(self._proposal)) <= 1:
+            return
+        rows = differences([decode(payload) for payload in self._proposal])
+        raise RanksDisagree(
+            f"{when} the ranks hold different states; whatever changes the model, its optimizer or the learning rate "
+            f"must do so alike on all ranks (digests):\n{render_table(rows)}"
+        )
 
 
 def _is_due(epoch: int, frequency: Any) -> bool:

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from paceline.communication.arrays import array_checksum
 from paceline.errors import ConfigError, RanksDisagree
 from paceline.keras import seam
 from paceline.keras.program import KerasProgram
@@ -52,8 +53,9 @@ class Replica:
         self._programs: dict[bool, KerasProgram] = {}
         self._made_for: Any = None
         self.forward: Any = None  # of `predict.py`
-        # By this process, since the last epoch's end; outside of `fit` nobody asks, so that it must not grow.
+        # By this process, since all agreed to have come to the same place; it must not grow where they never do.
         self.left_to_rank_zero: deque[Callable[[], None]] = deque(maxlen=100)
+        calls.agreed.append(self.do_what_was_left_to_rank_zero)
         calls.parts.append(self)
 
     @property
@@ -64,8 +66,8 @@ class Replica:
         return int(self.session.rank)
 
     def do_what_was_left_to_rank_zero(self) -> None:
-        """All have agreed that an epoch has ended. If this process is rank 0 only now, the one that was before did not
-        live to agree, and may not have written what it was to write."""
+        """All have agreed that a call begins or an epoch has ended. If this process is rank 0 only now, the one that
+        was so before did not live to agree, and may not have written what it was to write."""
         if self.rank() == 0:
             for duty in self.left_to_rank_zero:
                 duty()
@@ -135,6 +137,11 @@ class Replica:
             found += optimizer.variables
         return list({id(v): v for v in found}.values())
 
+    def digests(self) -> dict[str, str]:
+        """A digest of each variable's value, by its number and description."""
+        values = [(_line(v), np.asarray(v.value)) for v in self.variables()]
+        return {f"{number}: {line}": f"{array_checksum(value):08x}" for number, (line, value) in enumerate(values)}
+
     def export_state(self) -> State:
         variables = self.variables()
         return State([_line(v) for v in variables], tuple(np.asarray(v.value) for v in variables))
@@ -147,6 +154,7 @@ class Replica:
                 f"model '{self.model.name}' has {len(own)} variables here and {len(state.values)} on the others: "
                 "the script built another model"
             )
+        self.left_to_rank_zero.clear()  # it was about a state that this process did not hold
         for variable, array in zip(variables, state.arrays, strict=True):
             variable.assign(tf.constant(array))
 

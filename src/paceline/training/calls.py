@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,12 +54,14 @@ class OpenedCall:
 class Calls:
     """The calls of one session, and the state that newcomers take over.
 
-    `parts` are the distributed models; a call under way adds its own progress.
+    `parts` are the distributed models; a call under way adds its own progress. `agreed` are called when all have come
+    to the same place.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.parts: list[Recoverable] = []
+        self.agreed: list[Callable[[], None]] = []
         self._progress: Recoverable | None = None
         self._stage: Stage = "agreeing"
         self._depth = 0
@@ -68,11 +70,17 @@ class Calls:
         session.admit = self._admit
 
     @contextlib.contextmanager
-    def call(self, kind: str, description: Description, *, progress: Recoverable | None = None) -> Iterator[OpenedCall]:
-        """The next call, from its agreement to its end. `progress` tells newcomers where the call stands.
+    def call(
+        self, kind: str, description: Description, *, progress: Recoverable | None = None, admits: bool = True
+    ) -> Iterator[OpenedCall]:
+        """The next call, from its agreement to its end.
 
         A call that a callback makes inside another one is part of that one: it is agreed, but has no number of its
         own. Raises `RanksDisagree` on every rank when the descriptions differ.
+
+        Args:
+            progress: tells newcomers where the call stands.
+            admits: newcomers may be taken in; otherwise they wait, and get the result.
         """
         nested = self._depth > 0
         self._depth += 1
@@ -82,15 +90,16 @@ class Calls:
                     self._agree(kind, description)
                     yield OpenedCall()
                 return
-            opened = self._open(kind, description, progress)
-            self._stage, self.session.call_agreed = "running", True
-            try:
-                yield opened
-            except PacelineError:
-                raise
-            except Exception as error:
-                self._end(opened, ERROR, f"{type(error).__name__}: {error}")
-                raise
+            with self._closed() if not admits else contextlib.nullcontext():
+                opened = self._open(kind, description, progress)
+                self._stage, self.session.call_agreed = "running", True
+                try:
+                    yield opened
+                except PacelineError:
+                    raise
+                except Exception as error:
+                    self._end(opened, ERROR, f"{type(error).__name__}: {error}")
+                    raise
             self._end(opened, RESULT, opened.result)
         finally:
             self._depth -= 1
@@ -122,10 +131,16 @@ class Calls:
             run(self.session, agreement)
             agreement.raise_if_different()
             if not agreement.states_differ:
+                self._note_agreed()
                 return
         self._stage = "equalising"
         run(self.session, TakeStateOfRankZero(self))
         self._stage = stage
+        self._note_agreed()
+
+    def _note_agreed(self) -> None:
+        for told in self.agreed:
+            told()
 
     def _end(self, opened: OpenedCall, kind: str, result: Any) -> None:
         """Count the call, and leave its result for workers that come later."""
@@ -144,11 +159,16 @@ class Calls:
                 f"a callback calls {kind} where training begins, which a restarted worker cannot repeat alone: make "
                 "the call in a later hook, or before fit"
             )
-        self.session.nested += 1
+        with self._closed():
+            yield
+
+    @contextlib.contextmanager
+    def _closed(self) -> Iterator[None]:
+        self.session.closed += 1
         try:
             yield
         finally:
-            self.session.nested -= 1
+            self.session.closed -= 1
 
     @contextlib.contextmanager
     def _flagged(self, name: str) -> Iterator[None]:

@@ -73,7 +73,9 @@ def barrier(calls: Calls) -> None:
 def _collective(
     calls: Calls, name: str, described: dict[str, str], talk: Callable[[Communicator], np.ndarray]
 ) -> np.ndarray:
-    with calls.call(name, described) as opened:
+    # A newcomer's value may stem from a model whose state it does not hold yet. In a script without models it stems
+    # from the results of earlier calls, which it has got.
+    with calls.call(name, described, admits=not calls.parts) as opened:
         if not opened.replayed:
             activity = EagerRound(name, talk)
             run(calls.session, activity)

@@ -66,7 +66,7 @@ class Session:
         self.round = NO_STATE
         self.call = 0
         self.call_agreed = False  # every member is inside the call
-        self.nested = 0  # calls that callbacks make inside the call
+        self.closed = 0  # greater than 0 where a newcomer could not be taken in
         self.admit: Callable[[Group, Communicator], None] | None = None  # set by `calls.py`: hands over the state
         self._group: Group | None = None
         self._communicator: Communicator | None = None
@@ -221,9 +221,9 @@ class Session:
         return answer
 
     def _newest_generation(self) -> int:
-        """What this member has heard of. A newcomer has to wait while a call inside a call runs."""
+        """What this member has heard of. It does not go to meet a newcomer where none can be taken in."""
         assert self._group is not None
-        return self._group.generation if self.nested else self.membership.newest_generation
+        return self._group.generation if self.closed else self.membership.newest_generation
 
     def _report(self, state: RoundState, suspects: tuple[WorkerIdentity, ...], reason: str) -> Report:
         generation = self._group.generation if self._group else 0
@@ -235,7 +235,7 @@ class Session:
             suspects,
             reason,
             call_agreed=self.call_agreed,
-            admits=self.nested == 0,
+            admits=self.closed == 0,
         )
 
     def _enter(self, ruling: Ruling) -> None:

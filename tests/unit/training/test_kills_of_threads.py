@@ -1,8 +1,8 @@
 """Jobs of three thread-workers in which somebody is killed, at every point at which it could matter.
 
-A run has two calls (the second is ended early by a vote), user code between them, and a tail after the last. Whatever
-happens: the job is complete, every round was applied exactly once and alike, and the tail was done by a rank 0 that
-held the state.
+A run has two calls (the second is ended early by a vote), user code and a collective between them, and a tail after
+the last. Whatever happens: the job is complete, every round was applied exactly once and alike, and the tail was done
+by a rank 0 that held the state.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from paceline.coordinator.inputs import StopRequested
 from paceline.observability.events import GroupFormed, JobPaused, MemberLost, RoundCommitted
 from paceline.testing.fakes import JobResult, KillPoint, ThreadJob, ThreadWorker
+from paceline.training import eager
 from paceline.types import WorkerIdentity
-from unit.training.counting import Model, assert_counted, count
+from unit.training.counting import NUM_IDS, Model, assert_counted, count
 
 WORKERS = range(3)
 NUM_ROUNDS = 5  # three of the first call; two of the second, which would be three
@@ -38,6 +40,9 @@ def script(worker: ThreadWorker) -> Finished:
     steps, _ = count(worker, model, rounds=3)
     assert steps == 3
     worker.point("between the calls")
+    # What a model says of itself: nobody may take part who does not hold its state yet.
+    lengths = eager.allgather(worker.calls, np.array([len(model.seen)]))
+    assert set(lengths.tolist()) == {3 * NUM_IDS}
     steps, _ = count(worker, model, rounds=3, first=3, halt_at=2)
     assert steps == 2
     worker.point("tail begins")
