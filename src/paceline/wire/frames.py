@@ -31,6 +31,7 @@ _FOLD_FROM_BYTES = 64 * 1024
 # Words a row. Prime, so that damage which repeats at a power of two (a page, a ring of packet buffers) does not fall
 # into one column; 8 KiB, so that the running sum stays in the first-level cache.
 _FOLD_WORDS = 1021
+_WORD = np.dtype("<u8")
 
 
 class Kind(enum.IntEnum):
@@ -74,10 +75,11 @@ def checksum(buffer: bytes | bytearray | memoryview) -> int:
     if len(view) < _FOLD_FROM_BYTES:
         return zlib.crc32(view)
     num_words = len(view) // 8
-    words = np.frombuffer(view, dtype="<u8", count=num_words)
+    words = np.frombuffer(view, _WORD, num_words)
     whole = num_words // _FOLD_WORDS * _FOLD_WORDS
-    fold = words[:whole].reshape(-1, _FOLD_WORDS).sum(axis=0, dtype="<u8")
-    fold[: num_words - whole] += words[whole:]
+    fold = np.add.reduce(words[:whole].reshape(-1, _FOLD_WORDS), 0)
+    begin = fold[: num_words - whole]
+    np.add(begin, words[whole:], begin)
     return zlib.crc32(view[num_words * 8 :], zlib.crc32(fold.data))
 
 
