@@ -168,7 +168,8 @@ class Evaluation:
         self._batches.close()
 
     def _next_stretch(self, step: int) -> list[Any]:
-        batches = (self._batches.batch(number) for number in range(step, step + STRETCH))
+        length = 1 if self._program.depends_on_order else STRETCH
+        batches = (self._batches.batch(number) for number in range(step, step + length))
         stretch = []
         for batch in batches:
             if batch is None:

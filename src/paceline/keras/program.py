@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from paceline.communication.arrays import ALIGNMENT_BYTES
 from paceline.communication.buckets import layout_digest, plan_buckets
 from paceline.communication.protocols import Communicator
 from paceline.keras import seam
@@ -69,6 +70,11 @@ class KerasProgram:
     def synchronous(self) -> bool:
         """Whether all members' forward passes talk to each other, so that each must run exactly one microbatch."""
         return self.training and self._moments.active
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether some metric is not a sum over samples, so that it must count one global batch after the other."""
+        return any(v.aggregation != "sum" for metric in self.model.metrics for v in metric.variables)
 
     @property
     def needs_divisors(self) -> bool:
@@ -314,7 +320,8 @@ def _as_array(tensor: tf.Tensor) -> np.ndarray:
 
 
 def _as_tensor(buffer: np.ndarray) -> tf.Tensor:
-    if buffer.dtype.isbuiltin == 1 and buffer.dtype != np.bool_:
+    is_aligned = buffer.ctypes.data % ALIGNMENT_BYTES == 0  # TensorFlow aborts on memory that is not
+    if is_aligned and buffer.dtype.isbuiltin == 1 and buffer.dtype != np.bool_:
         return tf.experimental.dlpack.from_dlpack(buffer.__dlpack__())
     return tf.constant(buffer)
 

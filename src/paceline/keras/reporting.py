@@ -16,7 +16,7 @@ logger = logging.getLogger("paceline.data")
 
 
 def to_floats(structure: Any) -> Any:
-    """Tensors and numpy scalars in a nested structure of logs as plain numbers (arrays, where there are many)."""
+    """Tensors and numpy scalars in a nested structure of logs as plain numbers (arrays, where they have dimensions)."""
     return keras.tree.map_structure(_plain, structure)
 
 
@@ -51,4 +51,4 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     array = np.asarray(value)
-    return array.item() if array.size == 1 else array
+    return array.item() if array.ndim == 0 else array

@@ -119,7 +119,7 @@ class AllReduceRound:
             share=count / batch.num_samples,
             salt=salt_of(*self._salt, piece.batch, index),
             factors=np.empty(0, np.float64) if factors is None else factors,
-            first=index == 0,
+            first=piece.start == 0 and count > 0,
             present=count > 0,
         )
 

@@ -114,7 +114,7 @@ class Microbatch:
         share: num_samples / samples of the global batch.
         salt: two uint32 that set this microbatch's random numbers apart from all others'.
         factors: correction for each loss whose divisor is not the number of samples; empty when there is none.
-        first: it is the round's first one, whose counters stand for all.
+        first: it is its global batch's first one, whose counters stand for all.
         present: False for a member without samples that runs the forward pass only because the others' BatchNorm
             layers wait for it; its share is 0 and it counts nothing.
     """
