@@ -246,7 +246,8 @@ class KerasProgram:
         digest = hashlib.sha256(f"{layout_digest(entries, buckets)} {[v.path for v in sparse]}".encode()).hexdigest()
         shapes = tuple((int(v.shape[0]), int(np.prod(v.shape[1:]))) for v in sparse)
         self._gradient_kinds, self._order = kinds, order
-        self._layout = Layout(buckets, shapes, digest[:16])
+        dtypes = tuple(_dtype_of_sums(keras.backend.standardize_dtype(v.dtype)) for v in sparse)
+        self._layout = Layout(buckets, shapes, dtypes, digest[:16])
 
     # ---------------------------------------------------------------------------------------------------- the change
 
@@ -333,12 +334,18 @@ def _kind(gradient: Any) -> str:
 
 
 def _merged(slices: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
-    """Each id once, ascending; rows summed, as float32 [ids, width]."""
-    values = tf.cast(tf.reshape(slices.values, [tf.shape(slices.values)[0], -1]), tf.float32)
+    """Each id once, ascending; rows summed, in float32 or float64, [ids, width]."""
+    values = tf.reshape(slices.values, [tf.shape(slices.values)[0], -1])
+    values = tf.cast(values, _dtype_of_sums(slices.dtype.name))
     ids, places = tf.unique(tf.cast(slices.indices, tf.int64))
     rows = tf.math.unsorted_segment_sum(values, places, tf.shape(ids)[0])
     order = tf.argsort(ids, stable=True)
     return tf.gather(ids, order), tf.gather(rows, order)
+
+
+def _dtype_of_sums(dtype: str) -> str:
+    """The type in which sparse rows are summed."""
+    return "float64" if dtype == "float64" else "float32"
 
 
 def _weigh_state(variable: Any, change: tf.Tensor, share: tf.Tensor, first: tf.Tensor) -> tf.Tensor:

@@ -139,12 +139,13 @@ def reduce_sparse(
         communicator.all_gather(named, everyone)
         named = everyone.reshape(communicator.size, tables).sum(axis=0)
     result = []
-    for table, (num_rows, width) in enumerate(layout.sparse_shapes):
+    dtypes = layout.sparse_dtypes or ("float32",) * tables
+    for table, ((num_rows, width), dtype) in enumerate(zip(layout.sparse_shapes, dtypes, strict=True)):
         rows = [microbatch[table] for microbatch in own]
         if allow_dense and communicator.size > 1 and named[table] > num_rows:
-            result.append(_reduce_whole_table(rows, num_rows, width, communicator))
+            result.append(_reduce_whole_table(rows, num_rows, width, dtype, communicator))
         else:
-            result.append(_gather_rows(rows, width, communicator))
+            result.append(_gather_rows(rows, width, dtype, communicator))
     return tuple(result)
 
 
@@ -167,9 +168,8 @@ def digest_of(contribution: Contribution) -> int:
 
 
 def _reduce_whole_table(
-    entries: Sequence[SparseRows], num_rows: int, width: int, communicator: Communicator
+    entries: Sequence[SparseRows], num_rows: int, width: int, dtype: str, communicator: Communicator
 ) -> SparseRows:
-    dtype = entries[0].rows.dtype if entries else np.dtype(np.float32)
     table = np.zeros((num_rows, width), dtype)
     for entry in entries:
         table[entry.ids] += entry.rows  # ids are unique within an entry
@@ -178,12 +178,12 @@ def _reduce_whole_table(
     return SparseRows(np.arange(num_rows), table)
 
 
-def _gather_rows(entries: Sequence[SparseRows], width: int, communicator: Communicator) -> SparseRows:
+def _gather_rows(entries: Sequence[SparseRows], width: int, dtype: str, communicator: Communicator) -> SparseRows:
     ids = np.concatenate([np.empty(0, np.int64), *(entry.ids for entry in entries)])
-    rows = np.concatenate([np.empty((0, width), np.float32), *(entry.rows for entry in entries)])
+    rows = np.concatenate([np.empty((0, width), dtype), *(entry.rows for entry in entries)])
     if communicator.size > 1:
         id_parts = communicator.all_gather_bytes(ids.tobytes())
-        row_parts = communicator.all_gather_bytes(np.ascontiguousarray(rows, np.float32).tobytes())
+        row_parts = communicator.all_gather_bytes(np.ascontiguousarray(rows, dtype).tobytes())
         ids = np.frombuffer(b"".join(id_parts), np.int64)
-        rows = np.frombuffer(b"".join(row_parts), np.float32).reshape(-1, width)
+        rows = np.frombuffer(b"".join(row_parts), dtype).reshape(-1, width)
     return merge_rows(ids, rows)

@@ -96,11 +96,13 @@ class Layout:
     Attributes:
         buckets: dense tensors.
         sparse_shapes: (rows, width) of each table with a sparse gradient.
+        sparse_dtypes: of the rows' sums; float32 where nothing is said.
         digest: of all names, shapes, dtypes and places.
     """
 
     buckets: tuple[Bucket, ...]
     sparse_shapes: tuple[tuple[int, int], ...] = ()
+    sparse_dtypes: tuple[str, ...] = ()
     digest: str = ""
 
 
