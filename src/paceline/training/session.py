@@ -113,7 +113,7 @@ class Session:
         the membership has changed or is about to."""
         while True:
             self.raise_if_stopped()
-            if self._group is None or self._meet_next:
+            if self._group is None or (self._meet_next and not self.closed):
                 self._meet(RoundState.BOUNDARY, "the membership changes")
             communicator = self._communicator or self._connect()
             assert self._group is not None
@@ -153,7 +153,7 @@ class Session:
             self._tell_discarded(call, ruling.reason)
             return Outcome.DISCARDED
         verdict = decide([VoteRecord.decode(payload) for payload in payloads])
-        self._meet_next = verdict.meet
+        self._meet_next = self._meet_next or verdict.meet
         if verdict.stop:
             asked = Stop("another worker was asked to stop", STOPPED_EXIT_CODE, immediate=False)
             self._stop = self._stop_request or asked
