@@ -231,7 +231,7 @@ def test_a_restarted_worker_whose_script_takes_another_path_is_told_so() -> None
         if worker.identity.incarnation == 1:
             worker.calls.parts.append(model)
         with worker.calls.call("count", {}, progress=Model()):
-            for step in range(5):
+            for step in range(6):
                 run(worker.session, CountRound(model, step))
                 worker.point(f"round {step}")
                 if step == 3 and worker.identity.incarnation == 1:
