@@ -122,12 +122,13 @@ def is_started() -> bool:
 def leave() -> None:
     """End well: wait until every rank has come to the end of its script, then leave the job."""
     global _current
-    process, _current = _current, None
+    process = _current
     if process is None:
         return
     if process.environment.coordinator is not None:
         process.calls.come_to_end()
         process.session.membership.leave()
+    _current = None  # not before: whoever asks for its rank meanwhile would join a second time
     process.close()
 
 
