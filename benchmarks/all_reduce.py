@@ -429,7 +429,7 @@ def main() -> None:
 HEADING = """# All-reduce of float32
 
 Written by `benchmarks/all_reduce.py`. Medians over all repetitions of the slowest process; all contestants in one run,
-in turns. {cores} cores, {memory} GiB of memory, {processor}, Linux {kernel}, Python {python}, numpy {numpy}.
+in turns; load average before the run: {load}. {cores} cores, {memory} GiB of memory, {processor}, Linux {kernel}, Python {python}, numpy {numpy}.
 Absent: {absent}. The results were compared over the ranks bit for bit, and with numpy's sum."""
 
 
@@ -439,6 +439,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory": round(memory),
         "processor": platform.machine(),
+        "load": f"{os.getloadavg()[0]:.1f}",
         "kernel": ".".join(platform.release().split(".")[:2]),
         "python": platform.python_version(),
         "numpy": np.__version__,
