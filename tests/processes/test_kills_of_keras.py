@@ -53,7 +53,7 @@ class Hooks(keras.callbacks.Callback):
         self._hook("epoch end", epoch, logs)
 
     def on_test_batch_begin(self, batch, logs=None):
-        self._hook("test batch begin", f"{getattr(self, 'epoch', 'alone')}.{batch}", logs)
+        self._hook("test batch begin", f"{self.epoch}.{batch}", logs)
 
     def on_predict_batch_begin(self, batch, logs=None):
         self._hook("predict batch begin", batch, logs)
@@ -80,11 +80,14 @@ hooks = Hooks()
 def tell(**facts):
     weights = b"".join(np.asarray(v).tobytes() for v in model.weights)
     digests = pl.allgather(np.frombuffer(hashlib.sha256(weights).digest(), np.uint8)[None])
+    if globals().get("is_last_at_end") and pl.rank() == 0:
+        until(lambda: len(marks()) >= session().membership.expected_workers - 1, "the others had come to the end")
     strike("tail")
     facts["weights"] = [float(np.asarray(v).sum()) for v in model.weights]
     facts["replicas"] = len({row.tobytes() for row in digests})
     if pl.rank() == 0:
         print("RESULT", json.dumps(facts))
+    mark()
 """
 
 ALL_CALLS = """
@@ -179,7 +182,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             "0.1 tracing",
             "1.1 donor begins",
             "0.2 epoch end 1",
-            "2.1 test batch begin alone.8",
+            "2.1 test batch begin 1.8",
             "1.2 predict batch begin 8",
         ),
         ("0.1 saving", "1.1 agreement 3"),
@@ -202,7 +205,8 @@ def test_kills_around_all_calls_change_nothing_that_they_return(
 def test_rank_0_killed_in_the_tail_is_replaced_by_one_that_holds_the_state(
     tmp_path: Path, undisturbed: dict[str, Result]
 ) -> None:
-    assert_same(run(tmp_path, PRELUDE + ALL_CALLS, strikes=["0.1 tail", "0.2 tail"]), undisturbed["calls"])
+    script = PRELUDE + "is_last_at_end = True\n" + ALL_CALLS
+    assert_same(run(tmp_path, script, strikes=["0.1 tail", "0.2 tail"]), undisturbed["calls"])
 
 
 def test_callbacks_of_a_restarted_worker_are_where_the_others_are(
