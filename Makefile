@@ -14,7 +14,7 @@ OLDEST_PINS := "tensorflow==2.16.2" "keras==3.3.3" "numpy<2"
 # Quiet logs, and no search for a GPU that the tests do not use.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup demo test check bench test-oldest clean
+.PHONY: help setup demo test test-long check bench test-oldest clean
 .DEFAULT_GOAL := help
 
 help: ## show these words
@@ -27,8 +27,11 @@ setup: $(READY) ## make .venv with everything that development needs, and instal
 demo: $(READY) ## a job of three workers on this machine: one is killed and comes back
 	@$(BIN)/python scripts/demo.py
 
-test: $(READY) ## every test
-	$(BIN)/python -m pytest
+test: $(READY) ## every test but the long ones
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: $(READY) ## fifty kills, and the whole catalogue of numerics with 1, 2, 3 and 4 workers
+	$(BIN)/python -m pytest -m long
 
 check: $(READY) ## format, lint, types, layers and unit tests, in under a minute: what the git hook runs
 	$(BIN)/ruff format --check .

@@ -8,7 +8,7 @@ import pytest
 
 from killing import Sweep, Trial, round_seconds
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(3600)]
 
 MOST_SECONDS = 1.0
 

@@ -25,9 +25,12 @@ for step in range(5):
     total += float(pl.allreduce(np.float64(step + 1)))
     patience()
 total += float(pl.broadcast(np.float64(100)))
+if "tail" in os.environ["STRIKES"] and pl.rank() == 0:
+    until(lambda: len(marks()) == 2, "the others had come to the end")
 strike("tail")
-print("RESULT", json.dumps({"total": total, "rank": pl.rank(), "worker": ME})) if pl.rank() == 0 else None
-strike("end")
+if pl.rank() == 0:
+    print("RESULT", json.dumps({"total": total, "worker": ME}))
+mark()
 """
 TOTAL = 115.0
 
@@ -61,3 +64,33 @@ def assert_complete(result: Result) -> None:
 )
 def test_a_kill_between_rounds_costs_nothing(tmp_path: Path, strikes: tuple[str, ...]) -> None:
     assert_complete(run(tmp_path, SCRIPT, strikes=strikes))
+
+
+def test_rank_0_lost_in_the_scripts_tail_is_replaced_there(tmp_path: Path) -> None:
+    result = run(tmp_path, SCRIPT, strikes=["0.1 tail", "0.2 tail"])
+    assert_complete(result)
+    assert result.results[0]["worker"] == "0.3"
+
+
+def test_a_job_whose_tail_nobody_can_run_any_more_has_failed(tmp_path: Path) -> None:
+    result = run(tmp_path, SCRIPT, "--max-restarts", "0", strikes=["0.1 tail"])
+    assert result.code == 1
+    assert result.results == []
+    assert "rank 0 was lost before it came to the end of the script" in result.text
+    assert "worker 0 was killed (SIGKILL); restarts are turned off (--max-restarts 0)" in result.text
+
+
+def test_below_min_workers_the_job_waits_for_the_lost(tmp_path: Path) -> None:
+    result = run(tmp_path, SCRIPT, "--min-workers", "3", strikes=["1.1 before 2", "0.1 before 3"])
+    assert_complete(result)
+    assert {event["size"] for event in result.of("RoundCommitted")} == {3}
+    assert result.of("JobPaused")
+
+
+def test_a_worker_that_is_started_no_more_is_done_without(tmp_path: Path) -> None:
+    impatient = SCRIPT.replace("    patience()\n", "")
+    result = run(tmp_path, impatient, "--max-restarts", "0", strikes=["1.1 before 2"])
+    assert_complete(result)
+    sizes = [event["size"] for event in result.of("RoundCommitted")]
+    assert sizes[:4] == [3] * 4
+    assert set(sizes[4:]) == {2}

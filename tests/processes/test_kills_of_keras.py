@@ -13,7 +13,7 @@ import pytest
 
 from striking import Result, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(3600)]
 
 PRELUDE = """
 from strikes import *
