@@ -429,8 +429,9 @@ def main() -> None:
 HEADING = """# All-reduce of float32
 
 Written by `benchmarks/all_reduce.py`. Medians over all repetitions of the slowest process; all contestants in one run,
-in turns; load average before the run: {load}. {cores} cores, {memory} GiB of memory, {processor}, Linux {kernel}, Python {python}, numpy {numpy}.
-Absent: {absent}. The results were compared over the ranks bit for bit, and with numpy's sum."""
+in turns; load average before the run: {load}. {cores} cores, {memory} GiB of memory, {processor}, Linux {kernel},
+Python {python}, numpy {numpy}. Absent: {absent}.
+The results were compared over the ranks bit for bit, and with numpy's sum."""
 
 
 def machine() -> dict[str, Any]:
