@@ -55,7 +55,7 @@ class Replica:
         self.forward: Any = None  # of `predict.py`
         # By this process, since all agreed to have come to the same place; it must not grow where they never do.
         self.left_to_rank_zero: deque[Callable[[], None]] = deque(maxlen=100)
-        calls.agreed.append(self.do_what_was_left_to_rank_zero)
+        calls.tell_agreements_to(self.do_what_was_left_to_rank_zero)
         calls.parts.append(self)
 
     @property
@@ -149,10 +149,10 @@ class Replica:
     def adopt_state(self, state: State) -> None:
         variables = self.variables()
         own = [_line(v) for v in variables]
-        if len(own) != len(state.values):
+        if [_kind_of(line) for line in own] != [_kind_of(line) for line in state.values]:
             raise RanksDisagree(
-                f"model '{self.model.name}' has {len(own)} variables here and {len(state.values)} on the others: "
-                "the script built another model"
+                f"model '{self.model.name}' has {len(own)} variables here and {len(state.values)} on the others, or "
+                "variables of other shapes: the script built another model"
             )
         self.left_to_rank_zero.clear()  # it was about a state that this process did not hold
         for variable, array in zip(variables, state.arrays, strict=True):
@@ -192,6 +192,11 @@ def _optimizer_of(model: keras.Model) -> Any:
 
 def _line(variable: Any) -> str:
     return f"{variable.path} {tuple(variable.shape)} {keras.backend.standardize_dtype(variable.dtype)}"
+
+
+def _kind_of(line: str) -> str:
+    """Shape and dtype, from what `_line` says."""
+    return line.split(" ", 1)[1]
 
 
 def _trainable(model: keras.Model) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from paceline.errors import CommunicationError, PacelineError, RanksDisagree, Us
 from paceline.observability.events import MemberJoined, emit
 from paceline.strategies.protocols import Ballot
 from paceline.training.codec import decode, encode
+from paceline.training.parts import Digests, Parts, differ, pack, unpack
 from paceline.training.recovery import Recoverable, State, transfer
 from paceline.training.round import run
 from paceline.training.session import Session
@@ -32,6 +34,7 @@ Description = Mapping[str, str]
 Stage = Literal["agreeing", "equalising", "running"]
 RESULT = "result"
 ERROR = "error"
+PROGRESS = -1  # number of a call's progress among the parts of a state
 
 
 @dataclass
@@ -54,14 +57,13 @@ class OpenedCall:
 class Calls:
     """The calls of one session, and the state that newcomers take over.
 
-    `parts` are the distributed models; a call under way adds its own progress. `agreed` are called when all have come
-    to the same place.
+    `parts` are the distributed models; a call under way adds its own progress.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.parts: list[Recoverable] = []
-        self.agreed: list[Callable[[], None]] = []
+        self.parts = Parts()
+        self._told: list[weakref.WeakMethod[Callable[[], None]]] = []
         self._progress: Recoverable | None = None
         self._stage: Stage = "agreeing"
         self._depth = 0
@@ -127,7 +129,9 @@ class Calls:
     def _agree(self, kind: str, description: Description) -> None:
         stage = self._stage
         if stage != "equalising":  # else a newcomer, which came after the others had agreed
-            agreement = Agreement(kind, {"call": f"{kind}, number {self.session.call}", **description}, self._digest())
+            agreement = Agreement(
+                kind, {"call": f"{kind}, number {self.session.call}", **description}, self.parts.digests()
+            )
             run(self.session, agreement)
             agreement.raise_if_different()
             if not agreement.states_differ:
@@ -138,9 +142,15 @@ class Calls:
         self._stage = stage
         self._note_agreed()
 
+    def tell_agreements_to(self, method: Callable[[], None]) -> None:
+        """Call this method, as long as its object lives, whenever all have come to the same place."""
+        self._told.append(weakref.WeakMethod(method))
+
     def _note_agreed(self) -> None:
-        for told in self.agreed:
-            told()
+        self._told = [reference for reference in self._told if reference() is not None]
+        for reference in self._told:
+            if (told := reference()) is not None:
+                told()
 
     def _end(self, opened: OpenedCall, kind: str, result: Any) -> None:
         """Count the call, and leave its result for workers that come later."""
@@ -237,35 +247,32 @@ class Calls:
 
     def export(self) -> State:
         """Everything that a newcomer needs: models, the call's progress, and how far the job is."""
-        parts = self.parts + ([self._progress] if self._progress is not None else [])
-        states = [part.export_state() for part in parts]
+        entries, arrays = pack(self._numbered())
         values = {
             "round": self.session.round,
             "stage": self._stage,
-            "parts": [(state.values, len(state.arrays)) for state in states],
+            "num_models": len(self.parts),
+            "parts": entries,
         }
-        return State(values, tuple(array for state in states for array in state.arrays))
+        return State(values, arrays)
 
-    def adopt(self, state: State) -> None:
-        parts = self.parts + ([self._progress] if self._progress is not None else [])
-        entries = state.values["parts"]
-        if self._taking_over:
-            entries = entries[: len(parts)]  # the others may have distributed more models on their way to the end
-        if len(entries) != len(parts):
+    def adopt(self, state: State, *, strict: bool = True) -> None:
+        """Become equal to the exporter. Unless `strict`, a model that looks otherwise there keeps its state."""
+        others = state.values["num_models"]
+        # in `_take_over`, the others may have distributed more models on their way to the end
+        if len(self.parts) > others or (len(self.parts) < others and not self._taking_over):
             raise RanksDisagree(
-                f"this worker has {len(parts)} distributed models and calls under way where the others have "
-                f"{len(entries)}: its script took another path"
+                f"this worker has distributed {len(self.parts)} models where the others have {others}: its script took "
+                "another path"
             )
-        offset = 0
-        for part, (values, count) in zip(parts, entries, strict=True):
-            part.adopt_state(State(values, state.arrays[offset : offset + count]))
-            offset += count
+        unpack(dict(self._numbered()), state.values["parts"], state.arrays, strict=strict)
         self._stage = state.values["stage"]
         self.session.round = state.values["round"]
 
-    def _digest(self) -> str:
-        digests = [part.export_state().digest() for part in self.parts]
-        return checksum(encode(digests)).to_bytes(8, "little").hex()
+    def _numbered(self) -> list[tuple[int, Recoverable]]:
+        """The models that are left, and the progress of the call under way."""
+        progress = [] if self._progress is None else [(PROGRESS, self._progress)]
+        return [*self.parts.items(), *progress]
 
 
 class Agreement:
@@ -274,9 +281,9 @@ class Agreement:
     step = None
     samples = 0
 
-    def __init__(self, kind: str, description: Description, state_digest: str) -> None:
+    def __init__(self, kind: str, description: Description, state_digests: Digests) -> None:
         self.name = kind
-        self._own = encode((dict(description), state_digest))
+        self._own = encode((dict(description), dict(state_digests)))
         self._descriptions: list[Description] = []
         self.states_differ = False
 
@@ -292,7 +299,7 @@ class Agreement:
     def change(self, proposal: list[bytes]) -> None:
         answers = [decode(payload) for payload in proposal]
         self._descriptions = [description for description, _ in answers]
-        self.states_differ = len({digest for _, digest in answers}) > 1
+        self.states_differ = differ([digests for _, digests in answers])
 
     def raise_if_different(self) -> None:
         rows = differences(self._descriptions)
@@ -323,7 +330,7 @@ class TakeStateOfRankZero:
 
     def change(self, proposal: State | None) -> None:
         if proposal is not None:
-            self._calls.adopt(proposal)
+            self._calls.adopt(proposal, strict=False)
 
 
 def differences(descriptions: Sequence[Description]) -> list[list[str]]:
