@@ -5,9 +5,9 @@
 Contestants: Paceline over shared memory and over TCP; TensorFlow's ring collective (`CollectiveReduceV2`, what
 MultiWorkerMirroredStrategy runs); Gloo through PyTorch and MPI through mpi4py where an interpreter has them (the one
 that is given, or that runs this, or `/usr/bin/python3`). Each is N processes that live through the whole run and sleep
-while others are measured. For each size the contestants take turns, round after round, so that a slow spell of
-the machine hits all alike. One repetition is a barrier and then an all-reduce of float32; its time is that of the
-slowest process. The result of ours is compared over the ranks, bit for bit, and with numpy's sum.
+while others are measured. For each size the contestants take turns, so that a slow spell hits all alike. A repetition
+is a barrier and then an all-reduce of float32; its time is that of the slowest process. The result of ours is compared
+over the ranks, bit for bit, and with numpy's sum.
 
 Writes benchmarks/results/all_reduce.md. This file is both the conductor and, with `--worker`, one process of a
 contestant; a worker imports only what its contestant needs.
