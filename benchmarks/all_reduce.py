@@ -9,8 +9,7 @@ while others are measured. For each size the contestants take turns, so that a s
 is a barrier and then an all-reduce of float32; its time is that of the slowest process. The result of ours is compared
 over the ranks, bit for bit, and with numpy's sum.
 
-Writes benchmarks/results/all_reduce.md. This file is both the conductor and, with `--worker`, one process of a
-contestant; a worker imports only what its contestant needs.
+Writes benchmarks/results/all_reduce.md. With `--worker` this file is one process of a contestant.
 """
 
 from __future__ import annotations
