@@ -117,9 +117,11 @@ def _finish(termination: Termination) -> int:
             process.worker_finished()
     except JobStopped as stopped:
         return stopped.exit_code
-    except PacelineError as error:
-        print(f"paceline: {error}", file=sys.stderr)
+    except (Fenced, CoordinatorLost) as lost:
+        print(f"paceline: {lost}", file=sys.stderr)  # there is nobody to report it to
         return EXIT_FAILED
+    except PacelineError as error:
+        return _fail(summarise(error), own_traceback(error), EXIT_FAILED)  # the others are not at their end, say
     termination.is_finished = True
     return 0
 

@@ -250,7 +250,13 @@ class FitLoop:
         self._resumed = False
         agreement = AgreeToGoOn(self._replica)
         stop = not run(self._session, agreement)
-        agreement.raise_if_different(f"after epoch {progress.epoch + 1}")
+        if rows := agreement.differences():
+            self._session.let_all_know()
+            raise RanksDisagree(
+                f"after epoch {progress.epoch + 1} the ranks hold different states; whatever changes the model, its "
+                "optimizer or the learning rate must do so alike on all ranks. Digests of what differs:\n"
+                + render_table(rows)
+            )
         self._replica.do_what_was_left_to_rank_zero()
         progress.epoch, progress.phase, progress.step = progress.epoch + 1, "train", 0
         if stop:
@@ -342,15 +348,9 @@ class AgreeToGoOn:
     def change(self, proposal: list[bytes]) -> None:
         self._proposal = proposal
 
-    def raise_if_different(self, when: str) -> None:
-        """Raise `RanksDisagree` on every rank."""
-        if len(set(self._proposal)) <= 1:
-            return
-        rows = differences([decode(payload) for payload in self._proposal])
-        raise RanksDisagree(
-            f"{when} the ranks hold different states; whatever changes the model, its optimizer or the learning rate "
-            f"must do so alike on all ranks (digests):\n{render_table(rows)}"
-        )
+    def differences(self) -> list[list[str]]:
+        """Rows of a table of what differs between the ranks."""
+        return differences([decode(payload) for payload in self._proposal]) if len(set(self._proposal)) > 1 else []
 
 
 def _is_due(epoch: int, frequency: Any) -> bool:

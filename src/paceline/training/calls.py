@@ -133,7 +133,9 @@ class Calls:
                 kind, {"call": f"{kind}, number {self.session.call}", **description}, self.parts.digests()
             )
             run(self.session, agreement)
-            agreement.raise_if_different()
+            if rows := agreement.differences():
+                self.session.let_all_know()
+                raise RanksDisagree("the ranks do not agree on what to do:\n" + render_table(rows))
             if not agreement.states_differ:
                 self._note_agreed()
                 return
@@ -301,10 +303,9 @@ class Agreement:
         self._descriptions = [description for description, _ in answers]
         self.states_differ = differ([digests for _, digests in answers])
 
-    def raise_if_different(self) -> None:
-        rows = differences(self._descriptions)
-        if rows:
-            raise RanksDisagree("the ranks do not agree on what to do:\n" + render_table(rows))
+    def differences(self) -> list[list[str]]:
+        """Rows of a table; none when all are about to do the same."""
+        return differences(self._descriptions)
 
 
 class TakeStateOfRankZero:

@@ -6,6 +6,7 @@ first. Next file: `calls.py`, how the script's calls are numbered and agreed; th
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import threading
@@ -175,6 +176,13 @@ class Session:
             self.membership.report_event(event)
         self.raise_if_stopped()
 
+    def let_all_know(self) -> None:
+        """Wait for the others, before raising what all members raise alike. Otherwise one of them may still be
+        receiving what this one has sent last when this one's connections close, and take that for a loss."""
+        if self._communicator is not None:
+            with contextlib.suppress(CommunicationError):  # whoever is lost now need not be told
+                self._communicator.barrier()
+
     def discard(self, lost: CommunicationError, call: str) -> None:
         """Settle a round whose work or talk was cut: this member has not voted, so nobody can have committed."""
         ruling = self._meet(RoundState.WORKING, str(lost), lost)
@@ -288,6 +296,7 @@ class Session:
     def _complain(self, outcome: str, suspects: tuple[int, ...]) -> None:
         ranks = ", ".join(map(str, suspects))
         if outcome == "data differ":
+            self.let_all_know()
             raise RanksDisagree(
                 f"round {self.round}: rank {ranks} reads other samples than the rest. Every worker must get the same "
                 "stream: give shuffles a seed, do not shard or skip by rank yourself, and read no source whose order "
@@ -296,6 +305,7 @@ class Session:
         self._mismatches += 1
         logger.warning("round %d: rank %s holds another result than the rest; running it again", self.round, ranks)
         if self._mismatches >= MAX_DIGEST_MISMATCHES:
+            self.let_all_know()
             raise RanksDisagree(
                 f"round {self.round}: rank {ranks} held another result than the rest {self._mismatches} times in a "
                 "row; its memory or its host is not sound"
