@@ -102,6 +102,39 @@ if pl.rank() == 0:
 '''
 
 
+COLLECTIVES = '''
+"""Sum up what all ranks tell each other, call after call; no TensorFlow, so that a worker is back in a second."""
+import json, os, sys, time
+import numpy as np
+import paceline as pl
+from paceline.training import process
+
+impatient = {int(word) for word in os.environ.get("IMPATIENT_ROUNDS", "").split()}
+
+
+def patience():
+    """Before a call: wait until the group is whole, or somebody asks to be let in."""
+    session = process.current().session
+    end = time.monotonic() + 240
+    while (
+        session.group is not None
+        and session.round not in impatient
+        and session.size < session.membership.expected_workers
+        and session.membership.newest_generation <= session.group.generation
+    ):
+        assert time.monotonic() < end, "nobody has come back"
+        time.sleep(0.01)
+
+
+total = np.zeros(1000)
+for step in range(int(sys.argv[1])):
+    patience()
+    total += pl.allreduce(np.full(1000, step + 1.0))
+if pl.rank() == 0:
+    print("RESULT", json.dumps({"total": sorted(set(total.tolist())), "size": pl.size()}))
+'''
+
+
 @dataclass(frozen=True)
 class Plan:
     """Who is killed when, and the rounds that do not wait for the group to be whole."""
@@ -110,7 +143,7 @@ class Plan:
     impatient: tuple[int, ...]
 
     @classmethod
-    def random(cls, seed: int, *, num_kills: int) -> Plan:
+    def random(cls, seed: int, *, num_kills: int, last_round: int = LAST_ROUND, rounds_of_step: int = 1) -> Plan:
         """`num_kills` kills (fewer if the rounds do not suffice) of any worker at any phase. At most two die between
         two moments at which the group is whole, so that somebody who holds the state is always alive."""
         source = random.Random(seed)
@@ -118,7 +151,7 @@ class Plan:
         kills: list[Kill] = []
         impatient: list[int] = []
         first = 1 + source.randrange(3)
-        while len(kills) < num_kills and first + 8 < LAST_ROUND:
+        while len(kills) < num_kills and first + 8 < last_round:
             victims = source.sample(range(WORKERS), min(source.choice([1, 2, 2]), num_kills - len(kills)))
             for worker in victims:
                 delay = source.choice([0, source.randrange(3000)])
@@ -126,7 +159,8 @@ class Plan:
                 kills.append(Kill(place, source.choice(PHASES), worker, incarnations[worker], delay))
                 incarnations[worker] += 1
             impatient += [first, first + 1, first + 2]
-            first += 3 + len(victims) + 1 + source.randrange(4)
+            # one step for each that comes back, and one in which all are there
+            first += 3 + rounds_of_step * (len(victims) + 1) + source.randrange(4)
         return cls(tuple(kills), tuple(impatient))
 
     def environment(self) -> dict[str, str]:
@@ -165,26 +199,20 @@ class Recovery:
     away_seconds: float
 
 
-def run_job(folder: Path, *arguments: str, script: str = SCRIPT, environment: Mapping[str, str] | None = None) -> Run:
+def run_job(
+    folder: Path,
+    *arguments: str,
+    script: str = SCRIPT,
+    script_arguments: Sequence[object] = (SAMPLES, BATCH, EPOCHS, "weights.npz"),
+    environment: Mapping[str, str] | None = None,
+) -> Run:
     """`paceline run ARGUMENTS train.py` in `folder`, to its end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(script)
-    command = [
-        sys.executable,
-        "-m",
-        "paceline",
-        "run",
-        *PATIENT,
-        "--seed",
-        "7",
-        "--events",
-        "events",
-        "--log-dir",
-        "logs",
-    ]
-    script_arguments = [str(number) for number in (SAMPLES, BATCH, EPOCHS)]
+    command = [sys.executable, "-m", "paceline", "run", *PATIENT, "--seed", "7"]
+    options = ["--events", "events", "--log-dir", "logs", *arguments]
     done = subprocess.run(
-        [*command, *arguments, "train.py", *script_arguments, "weights.npz"],
+        [*command, *options, "train.py", *map(str, script_arguments)],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -195,12 +223,12 @@ def run_job(folder: Path, *arguments: str, script: str = SCRIPT, environment: Ma
         check=False,
     )
     events = [json.loads(line) for line in (folder / "events").read_text().splitlines()]
-    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    results = [line.partition("RESULT ")[2] for line in done.stdout.splitlines() if "RESULT " in line]
     weights: list[np.ndarray] = []
     if (folder / "weights.npz").exists():
         with np.load(folder / "weights.npz") as saved:
             weights = [saved[name] for name in saved.files]
-    result = json.loads(results[0].removeprefix("RESULT ")) if results else None
+    result = json.loads(results[0]) if results else None
     return Run(done.returncode, done.stdout, events, result, weights)
 
 
